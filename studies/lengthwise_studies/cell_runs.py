@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ class Grid:
     cells: Callable[[Any], Sequence[Any]]
     check: Callable[[Any, Any], None] = lambda cell, scale: None
     work: Callable[..., Any]
-    rows: Callable[[Any], list[Row]]
+    rows: Callable[[Any], Iterable[Row]]
     notes: Callable[[Any], list[str]]
     page: Callable[[Any, Any], list[Section]]
 
@@ -75,7 +75,7 @@ class Grid:
                     kind=self.kind,
                     model_name=self.kind,
                     config=settings,
-                    rows=self.rows(outcomes),
+                    rows=list(self.rows(outcomes)),
                     notes=self.notes(scale),
                     partial=partial,
                     provenance={"seconds_of_training_and_testing": round(seconds, 1)},

@@ -55,17 +55,14 @@ def test_a_cell_that_cannot_run_is_refused():
 
 
 def test_a_cell_trains_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
-    original, seen = sweep.train, []
+    def threads(*_, **__):
+        return {"threads": torch.tensor([float(torch.get_num_threads())])}
 
-    def watched(*args, **options):
-        seen.append(torch.get_num_threads())
-        return original(*args, **options)
-
-    monkeypatch.setattr(sweep, "train", watched)
+    monkeypatch.setattr(sweep.aligned, "disagreements", threads)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        run_cell(Cell(task="mean"), replace(SMOKE, steps=1))
-        assert (seen, torch.get_num_threads()) == ([1], 3)
+        outcome = run_cell(Cell(task="mean"), replace(SMOKE, steps=1))
+        assert (outcome.disagreement, torch.get_num_threads()) == ({"threads": [1.0]}, 3)
     finally:
         torch.set_num_threads(before)

@@ -20,7 +20,7 @@ from lengthwise_studies.section3.number_alignment import (
     right_disagreements,
 )
 from lengthwise_studies.synthetic.reparameterization import IDENTITY
-from lengthwise_studies.synthetic.tasks import BIT_TASKS
+from lengthwise_studies.synthetic.tasks import LENGTH, MEAN, SUM
 from lengthwise_studies.synthetic.training import batches, predictions, value_losses
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
@@ -35,20 +35,13 @@ def _model(seeds, encoding="none") -> StackedTransformer:
 
 
 def _drawn(model, seeds, *, steps=2, size=8):
-    return batches(
-        BIT_TASKS["sum"], IDENTITY, model.encoding, longest=LONGEST, size=size, steps=steps, seeds=seeds
-    )
+    sampling = {"longest": LONGEST, "size": size, "steps": steps, "seeds": seeds}
+    return batches(SUM, IDENTITY, model.encoding, **sampling)
 
 
 def _aligned(model, seeds, name, **options):
-    return aligned_batches(
-        _drawn(model, seeds, **options),
-        ALIGNMENTS[name],
-        BIT_TASKS["sum"],
-        model.encoding,
-        longest=LONGEST,
-        seeds=seeds,
-    )
+    drawn = _drawn(model, seeds, **options)
+    return aligned_batches(drawn, name, SUM, model.encoding, longest=LONGEST, seeds=seeds)
 
 
 def _text(tokens, last) -> str:
@@ -106,23 +99,21 @@ def test_what_is_trained_on_stays_and_each_string_is_paired_with_its_end(encodin
 @pytest.mark.parametrize("name", ALIGNMENTS)
 def test_the_error_is_that_without_alignment_and_the_distance_that_of_the_views(name):
     model = _model([0, 1])
-    [own], [(batch, paired)] = (
-        list(make) for make in (_drawn(model, [0, 1], steps=1), _aligned(model, [0, 1], name, steps=1))
-    )
+    [own], [(batch, paired)] = _drawn(model, [0, 1], steps=1), _aligned(model, [0, 1], name, steps=1)
     error, distance = aligned_losses(model, (batch, paired), ALIGNMENTS[name])
     assert torch.allclose(error, value_losses(model, own), atol=1e-6)
     long, short = (
         model.value(batch.tokens[:, part], batch.last[:, part]) for part in (slice(-16, -8), slice(-8, None))
     )
-    assert torch.allclose(distance, ALIGNMENTS[name].distance(long, short, paired), atol=1e-6)
+    assert torch.allclose(distance, ALIGNMENTS[name](long, short, paired), atol=1e-6)
 
 
 def test_right_answers_pay_what_can_be_computed():
     # Middle cuts at lengths 2 .. 6: 1, 1, 1, 1, 2.
-    right = right_disagreements(BIT_TASKS["length"], IDENTITY, longest=LONGEST)
+    right = right_disagreements(LENGTH, IDENTITY, longest=LONGEST)
     assert right["string"] == pytest.approx((4 + 4) / 5)
     assert right["distribution"] == pytest.approx(right["string"]), "one outcome at each length"
-    mean = right_disagreements(BIT_TASKS["mean"], IDENTITY, longest=LONGEST)
+    mean = right_disagreements(MEAN, IDENTITY, longest=LONGEST)
     cuts = {2: 1, 3: 1, 4: 1, 5: 1, 6: 2}
     expected = sum((1 / (length - cut) - 1 / length) / 4 for length, cut in cuts.items()) / 5
     assert mean["string"] == pytest.approx(expected, rel=0.25), "128 strings a length"
@@ -133,8 +124,8 @@ def test_a_model_that_says_one_number_agrees_and_each_reading_bounds_the_other()
     def constant(bits, length, _):
         return torch.full((3, len(bits)), 5.5)
 
-    assert all((found == 0).all() for found in disagreements(constant, BIT_TASKS["sum"], longest=4).values())
-    apart = disagreements(partial(predictions, _model([0, 1])), BIT_TASKS["sum"], longest=LONGEST)
+    assert all((found == 0).all() for found in disagreements(constant, SUM, longest=4).values())
+    apart = disagreements(partial(predictions, _model([0, 1])), SUM, longest=LONGEST)
     assert apart["string"].shape == (2,)
     assert (apart["distribution"] <= apart["string"]).all()
 
@@ -147,14 +138,11 @@ def test_what_alignment_costs_the_best_length_model():
     assert aligned_length_error(1e9, longest=10) == pytest.approx(8.25, rel=1e-6), "the best constant"
 
 
-def test_alignment_pulls_predictions_together():
-    scale = SCALES["smoke"]
-    task = {"task": "sum", "train_length": LONGEST}
-    plain = run_cell(Cell(**task), scale)
-    for name in ALIGNMENTS:
-        aligned = run_cell(Cell(**task, alignment=name, weight=20.0), scale)
-        apart, before = aligned.disagreement[name], plain.disagreement[name]
-        assert max(value for value in apart if value is not None) < 0.5 * max(
-            v for v in before if v is not None
-        )
-        assert aligned.curve[0][0] == pytest.approx(plain.curve[0][0]), "the error alone, on the same samples"
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_alignment_pulls_predictions_together(name):
+    plain, aligned = (
+        run_cell(Cell(task="sum", train_length=LONGEST, **how), SCALES["smoke"])
+        for how in ({}, {"alignment": name, "weight": 20.0})
+    )
+    assert max(aligned.disagreement[name]) < 0.5 * max(plain.disagreement[name])
+    assert aligned.curve[0][0] == pytest.approx(plain.curve[0][0]), "the error alone, on the same samples"

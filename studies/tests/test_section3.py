@@ -8,16 +8,14 @@ from itertools import chain
 
 import pytest
 
-import lengthwise_studies.section3.panel_pictures as pictures
+import lengthwise_studies.section3.panel_page as pages
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
 from lengthwise_studies.claims import judge
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
 from lengthwise_studies.section3.grid import mean_errors, spread
-from lengthwise_studies.section3.panel_page import grid_of, panel_table
-from lengthwise_studies.section3.panels import ALIGNMENT_PANELS, FIGURES, OPTIMIZERS
-from lengthwise_studies.skeleton import chosen_scale
+from lengthwise_studies.section3.panels import ALIGNMENT_PANELS, FIGURES
 from lengthwise_studies.study_table import produce
 from lengthwise_studies.theorem2_check import run_theorem2, sections
 
@@ -28,20 +26,16 @@ CELLS = [
     Cell(task="sum", function="1/sqrt", shift=1),
     Cell(task="length", optimizer="sgd"),
 ]
-GRID = replace(grid_of("test", ()), cells=lambda _: CELLS)
+GRID = replace(pages.grid_of("test", ()), cells=lambda _: CELLS)
 
 
 def test_cells_are_told_apart_and_claims_are_judged_only_at_the_papers_lengths():
     everything = {cell for panel in PANELS.values() for cell in panel.cells}
     assert len({cell.key for cell in everything}) == len(everything)
-    outcomes = {cell: _outcome(0.5) for cell in everything}
     claims = [claim for panel in PANELS.values() for claim in panel.claims]
-    assert len(judge(claims, outcomes)) == len(claims) == 28
-    short = {
-        cell: replace(outcome, lengths=outcome.lengths[:12], mse=[seed[:12] for seed in outcome.mse])
-        for cell, outcome in outcomes.items()
-    }
-    assert judge(claims, short) == []
+    assert len(judge(claims, dict.fromkeys(everything, _outcome(0.5)))) == len(claims) == 28
+    short = replace(_outcome(0.5), lengths=list(range(1, 13)))
+    assert judge(claims, dict.fromkeys(everything, short)) == []
 
 
 def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path):
@@ -72,14 +66,11 @@ def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path):
     assert [bool(resumed.select(arm=cell.key, metric="clamped")) for cell in CELLS] == [False, True, False]
 
 
-def test_unknown_names_and_numbers_are_refused(tmp_path):
-    for wrong, message in (({"name": "smok"}, "smoke"), ({"name": "smoke", "steps": -1}, "-1")):
-        with pytest.raises(UsageError, match=message):
-            chosen_scale(SCALES, **wrong)
+def test_an_unknown_scale_and_seeds_of_a_study_without_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="smoke"):
+        produce("figure1", tmp_path, scale="smok")
     with pytest.raises(UsageError, match="seeds"):
         produce("theorem1", tmp_path, seeds=2)
-    chosen = chosen_scale(SCALES, "default", seeds=7, steps=10)
-    assert (chosen.seeds, chosen.steps) == (7, 10)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +172,8 @@ def test_longer_training_is_better_only_where_seeds_do_not_overlap():
     assert _verdict(outcomes(4, 3, 2, 1), "3a") == "lower with length: yes; still rising: yes"
     assert _verdict(outcomes(4, 3, 3, 1), "3a") == "lower with length: no; still rising: yes"
     assert _verdict(outcomes(4, 3, 2, 1e-3), "3a") == "lower with length: yes; still rising: no"
-    wide = outcomes(4, 3, 2, 1)
-    first, *others = wide[cells[1]].mse
-    wide[cells[1]] = replace(wide[cells[1]], mse=[[*first[:-1], 5.0], *others])
+    first, *others = outcomes(4, 3, 2, 1)[cells[1]].mse
+    wide = {**outcomes(4, 3, 2, 1), cells[1]: replace(_outcome(1), mse=[[*first[:-1], 5.0], *others])}
     # One seed of 1..10 is above 1..5.
     assert _verdict(wide, "3a") == "lower with length: no; still rising: yes"
     untrained = {**outcomes(4, 3, 2, 1), cells[0]: _as(lambda length: length**2 / 4)}
@@ -225,28 +215,28 @@ def test_the_alignment_study_as_a_whole(tmp_path):
     assert "error of 0.101 at 0.1, 1.04 at 0.5 in training range" in page
 
 
-def test_every_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
-    drawn: dict[str, list] = {}
-    original = pictures.picture
+def test_a_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
+    drawn = []
+    original = pages.picture
 
-    def kept(figure, *, name: str, **options):
-        drawn[name] = [
+    def kept(figure, **options):
+        drawn.extend(
             [(line.get_label(), line.get_linestyle()) for line in axes.lines] for axes in figure.axes
-        ]
-        return original(figure, name=name, **options)
+        )
+        return original(figure, **options)
 
-    monkeypatch.setattr(pictures, "picture", kept)
+    monkeypatch.setattr(pages, "picture", kept)
     panel = PANELS["1c"]
     outcomes = {cell: _outcome(0.5, transformed=0.1) for cell in panel.cells}
     log = Cell(task="length", function="log")
     outcomes[log] = replace(outcomes[log], clamped=[[1.0] * 10 + [0.0] * 39 + [0.25], *[[0.0] * 50] * 4])
-    names = [f"panel-1c-{optimizer}{end}" for optimizer in OPTIMIZERS for end in ("", "-transformed")]
-    assert [picture.name for picture in pictures.panel_pictures(panel, outcomes)] == names
-    test, training = drawn["panel-1c-adam"]
+    assert pages.panel_picture(panel, outcomes, "adam").name == "panel-1c-adam"
+    test, transformed, training = drawn
     assert ("best constant", "--") in test
     assert len(test) == 6 * (5 + 1) + 1, "five seeds and their median for each f, and the baseline"
+    assert len(transformed) == 6 * (5 + 1 + 1), "each f has a best constant of its own"
     assert len(training) == 6 * (5 + 1)
-    clamped = {row[0]: row[-1] for row in panel_table(panel, outcomes).rows if row[1] == "adam"}
+    clamped = {row[0]: row[-1] for row in pages.panel_table(panel, outcomes).rows if row[1] == "adam"}
     assert (clamped["no f"], clamped["sqrt"], clamped["log"]) == ("", "0%", "25%"), (
         "beyond training range alone"
     )

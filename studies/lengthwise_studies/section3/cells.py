@@ -13,32 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise_studies.section3.number_alignment import (
-    ALIGNMENTS,
-    aligned_batches,
-    aligned_losses,
-    disagreements,
-)
-from lengthwise_studies.synthetic.reparameterization import (
-    Reparameterization,
-    constant_error,
-    reparameterization,
-)
+from lengthwise_studies.section3 import number_alignment as aligned
+from lengthwise_studies.synthetic import reparameterization, training
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, VOCABULARY, BitTask
-from lengthwise_studies.synthetic.training import (
-    OPTIMIZERS,
-    batches,
-    final_losses,
-    one_thread,
-    predictions,
-    train,
-    value_losses,
-)
+from lengthwise_studies.synthetic.training import OPTIMIZERS
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 CEILING = 10
 """Predictions mapped back through the inverse of f are clamped to this many times the longest test length."""
-_CURVE_POINTS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +46,9 @@ class Cell:
     @property
     def key(self) -> str:
         """Everything that tells this cell from another, in one line."""
-        shifted = f"(y+{self.shift})" if self.shift else ""
+        function = f"{self.function}(y+{self.shift})" if self.shift else self.function
         aligned = f", aligned by {self.alignment} {self.weight:g}" if self.alignment else ""
-        return (
-            f"{self.task}, {self.encoding}, {self.function}{shifted}, 1..{self.train_length}, "
-            f"{self.optimizer}{aligned}"
-        )
+        return f"{self.task}, {self.encoding}, {function}, 1..{self.train_length}, {self.optimizer}{aligned}"
 
     @property
     def of(self) -> BitTask:
@@ -77,14 +56,14 @@ class Cell:
         return BIT_TASKS[self.task]
 
     @property
-    def f(self) -> Reparameterization:
+    def f(self) -> reparameterization.Reparameterization:
         """What the outcomes are mapped by in training."""
-        return reparameterization(self.function, self.of, shift=self.shift)
+        return reparameterization.reparameterization(self.function, self.of, shift=self.shift)
 
     def constant_errors(self, lengths: Iterable[int], *, transformed: bool = False) -> list[float]:
         """Errors by length of the best constant, in original units or in those of f."""
-        task, f, longest = self.of, self.f, self.train_length
-        return [constant_error(task, f, train_length=longest, length=one)[transformed] for one in lengths]
+        error = partial(reparameterization.constant_error, self.of, self.f, train_length=self.train_length)
+        return [error(length=length)[transformed] for length in lengths]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +92,8 @@ class Scale:
 
     def architecture(self, encoding: str) -> Architecture:
         """The model: it reads bits and predicts one number."""
-        return Architecture(
-            vocabulary=VOCABULARY,
-            encoding=encoding,
-            table=self.table,
-            value=True,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            hidden=4 * self.width,
-        )
+        body = {"width": self.width, "layers": self.layers, "heads": self.heads, "hidden": 4 * self.width}
+        return Architecture(vocabulary=VOCABULARY, encoding=encoding, table=self.table, value=True, **body)
 
 
 SCALES: dict[str, Scale] = {
@@ -159,7 +130,7 @@ class Outcome:
     reading of alignment, in squared units of f."""
 
 
-@one_thread()
+@training.one_thread()
 def run_cell(cell: Cell, scale: Scale) -> Outcome:
     """Train every seed at every learning rate, keep the rate that fits best, test at every length."""
     started = time.perf_counter()
@@ -167,43 +138,42 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     steps, rates, seeds = scale.steps * optimizer.budget, optimizer.rates, list(range(scale.seeds))
     model = StackedTransformer(scale.architecture(cell.encoding), seeds * len(rates))
     sampling: dict[str, Any] = {"longest": cell.train_length, "seeds": seeds * len(rates)}
-    drawn: Iterable[Any] = batches(task, cell.f, model.encoding, size=scale.batch, steps=steps, **sampling)
-    alignment = None if cell.alignment is None else ALIGNMENTS[cell.alignment]
-    if alignment is not None:
-        drawn = aligned_batches(drawn, alignment, task, model.encoding, **sampling)
+    drawn: Any = training.batches(task, cell.f, model.encoding, size=scale.batch, steps=steps, **sampling)
+    if cell.alignment is not None:
+        drawn = aligned.aligned_batches(drawn, cell.alignment, task, model.encoding, **sampling)
     # The error alone, by which cells with and without alignment are compared.
     taken: list[Tensor] = []
 
     def losses(model: StackedTransformer, batch: Any) -> Tensor:
-        if alignment is None:
-            error = loss = value_losses(model, batch)
+        if cell.alignment is None:
+            error = loss = training.value_losses(model, batch)
         else:
-            error, distance = aligned_losses(model, batch, alignment)
+            error, distance = aligned.aligned_losses(model, batch, aligned.ALIGNMENTS[cell.alignment])
             loss = error + 2 * cell.weight * distance
         taken.append(error.detach())
         return loss
 
     each = [rate for rate in rates for _ in seeds]
-    for _ in train(model, drawn, optimizer, count=steps, rates=each, losses=losses):
+    for _ in training.train(model, drawn, optimizer, count=steps, rates=each, losses=losses):
         pass
     errors = torch.stack(taken)
-    final = final_losses(errors).view(len(rates), -1)
+    final = training.final_losses(errors).view(len(rates), -1)
     # A diverged model fits worst.
     by_rate = [median(row) for row in final.nan_to_num(nan=math.inf, posinf=math.inf).tolist()]
     best = min(range(len(by_rate)), key=by_rate.__getitem__)
     kept = [best * scale.seeds + seed for seed in seeds]
-    stretches = errors[:, kept].split(max(1, math.ceil(steps / _CURVE_POINTS)))
+    # Sixty points of the curve.
+    stretches = errors[:, kept].split(max(1, math.ceil(steps / 60)))
     model = model.keep(kept)
-    tested = _test(model, cell, scale)
-    apart = disagreements(partial(predictions, model), task, longest=cell.train_length)
+    apart = aligned.disagreements(partial(training.predictions, model), task, longest=cell.train_length)
     return Outcome(
         rate=rates[best],
         steps=torch.tensor([len(stretch) for stretch in stretches]).cumsum(0).tolist(),
         curve=_plain(torch.stack([stretch.mean(0) for stretch in stretches], dim=1)),
         train_loss=_plain(final[best]),
-        seconds=time.perf_counter() - started,
         disagreement={name: _plain(distances) for name, distances in apart.items()},
-        **tested,
+        **_test(model, cell, scale),
+        seconds=time.perf_counter() - started,
     )
 
 
@@ -218,7 +188,7 @@ def _test(model: StackedTransformer, cell: Cell, scale: Scale) -> dict[str, Any]
         of = torch.full((scale.samples,), length)
         bits = task.draw(of, length, generator)
         outcome = task.outcome(bits, of)
-        z = predictions(model, bits, length, generator)
+        z = training.predictions(model, bits, length, generator)
         y, clamped = f.invert(z, lowest=lowest, highest=highest)
         columns["mse"].append((y - outcome).square().mean(1))
         columns["mse_transformed"].append((z - f.apply(outcome)).square().mean(1))

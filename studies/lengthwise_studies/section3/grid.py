@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
+from typing import Any
 
 from lengthwise.results import Row
 from lengthwise_studies.cell_runs import MODEL
@@ -42,10 +43,6 @@ class Spread:
         fields = {"value": self.value, "ci_low": self.low, "ci_high": self.high}
         return {name: one if math.isfinite(one) else None for name, one in fields.items()}
 
-    def below(self, other: Spread) -> bool:
-        """Whether every seed lies below every seed of the other."""
-        return self.high < other.low
-
 
 def spread(values: Sequence[Number]) -> Spread:
     """Of the seeds; a diverged model is above all numbers."""
@@ -67,61 +64,51 @@ def mean_errors(cell: Cell, outcome: Outcome) -> tuple[list[Number], list[Number
     None if the model diverged or none of the lengths was tested.
     """
     inside = sum(length <= cell.train_length for length in outcome.lengths)
-    return _means(seed[:inside] for seed in outcome.mse), _means(seed[inside:] for seed in outcome.mse)
-
-
-def _means(by_seed: Iterable[list[Number]]) -> list[Number]:
-    return [fmean(seed) if seed and None not in seed else None for seed in by_seed]  # type: ignore[type-var]
+    parts: Any = [seed[:inside] for seed in outcome.mse], [seed[inside:] for seed in outcome.mse]
+    within, beyond = ([fmean(seed) if seed and None not in seed else None for seed in part] for part in parts)
+    return within, beyond
 
 
 def at_length(outcome: Outcome, length: int) -> Spread:
-    """The test error at one length, or at the longest one tested if that is shorter."""
-    index = outcome.lengths.index(min(length, outcome.lengths[-1]))
-    return spread([seed[index] for seed in outcome.mse])
+    """The test error at one length."""
+    return spread([seed[outcome.lengths.index(length)] for seed in outcome.mse])
 
 
-def rows(outcomes: Outcomes) -> list[Row]:
+def rows(outcomes: Outcomes) -> Iterator[Row]:
     """Of every cell the medians by length for each metric, and by seed the training loss and means over lengths."""
-    return [row for cell, outcome in outcomes.items() for row in _cell_rows(cell, outcome)]
-
-
-def _cell_rows(cell: Cell, outcome: Outcome) -> Iterator[Row]:
-    row = partial(Row, model=MODEL, task=cell.task, arm=cell.key)
-    by_length = [("mse", ORIGINAL, outcome.mse)]
-    if cell.function != "identity":
-        by_length.append(("mse_transformed", TRANSFORMED, outcome.mse_transformed))
-        by_length.append(("clamped", "share", outcome.clamped))
-    for metric, unit, by_seed in by_length:
-        for length, *values in zip(outcome.lengths, *by_seed, strict=True):
-            yield row(metric=metric, unit=unit, length=length, n=len(values), **spread(values).plain)
-    inside, beyond = mean_errors(cell, outcome)
-    means = [
-        ("train_loss", TRANSFORMED, outcome.train_loss),
-        ("mse_in_range", ORIGINAL, inside),
-        ("mse_out_of_range", ORIGINAL, beyond),
-        *((f"disagreement_by_{name}", TRANSFORMED, one) for name, one in outcome.disagreement.items()),
-    ]
-    for metric, unit, values in means:
-        yield row(metric=metric, unit=unit, n=len(values), **spread(values).plain)
-        for seed, value in enumerate(values):
-            yield row(metric=metric, unit=unit, value=value, seed=seed)
+    for cell, outcome in outcomes.items():
+        row = partial(Row, model=MODEL, task=cell.task, arm=cell.key)
+        by_length = [("mse", ORIGINAL, outcome.mse)]
+        if cell.function != "identity":
+            by_length.append(("mse_transformed", TRANSFORMED, outcome.mse_transformed))
+            by_length.append(("clamped", "share", outcome.clamped))
+        for metric, unit, by_seed in by_length:
+            for length, *values in zip(outcome.lengths, *by_seed, strict=True):
+                yield row(metric=metric, unit=unit, length=length, n=len(values), **spread(values).plain)
+        inside, beyond = mean_errors(cell, outcome)
+        means = [("train_loss", TRANSFORMED, outcome.train_loss)]
+        means += [("mse_in_range", ORIGINAL, inside), ("mse_out_of_range", ORIGINAL, beyond)]
+        means += [(f"disagreement_by_{name}", TRANSFORMED, one) for name, one in outcome.disagreement.items()]
+        for metric, unit, values in means:
+            yield row(metric=metric, unit=unit, n=len(values), **spread(values).plain)
+            for seed, value in enumerate(values):
+                yield row(metric=metric, unit=unit, value=value, seed=seed)
 
 
 def notes(scale: Scale) -> list[str]:
     """How to read the numbers."""
     return [
-        f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads; {scale.steps} steps "
-        f"(SGD: twice as many) of {scale.batch} fresh samples; {scale.seeds} seeds, which differ in initial "
-        "weights and samples. The paper states neither depth, width nor seeds; it trains for 40,000 "
-        "epochs of batch 256.",
-        f"Values are medians over seeds; the interval is from the best to the worst seed, which covers the true "
+        f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads; {scale.steps} steps (SGD: twice "
+        f"as many) of {scale.batch} fresh samples; {scale.seeds} seeds, which differ in initial weights and samples. "
+        "The paper states neither depth, width nor seeds; it trains for 40,000 epochs of batch 256.",
+        "Values are medians over seeds; the interval is from the best to the worst seed, which covers the true "
         f"median with probability {1 - 2 * 0.5**scale.seeds:.0%} (not over documents).",
         f"Errors are over {scale.samples} strings at each length, the same for every model. BOS and EOS mark the "
         "ends of a string.",
         "SGD keeps the one of the paper's rates (5e-5, 1e-4, 5e-4) that fits the training data best; Adam has "
         "one rate.",
-        "Error in original units: predictions are mapped back through the inverse of f. Outputs outside of the "
-        f"image of [smallest outcome, {CEILING} times the longest test length] are clamped first, and counted.",
-        "The best constant is the mean of f over the training distribution, mapped back: what a model "
-        "without any input would learn.",
+        "Error in original units: predictions are mapped back through the inverse of f. Outputs outside of the image "
+        f"of [smallest outcome, {CEILING} times the longest test length] are clamped first, and counted.",
+        "The best constant is the mean of f over the training distribution, mapped back: what a model without any "
+        "input would learn.",
     ]

@@ -30,7 +30,6 @@ Shapes: S models, B samples, N strings, T tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,8 +39,6 @@ from lengthwise_studies.synthetic.reparameterization import Reparameterization
 from lengthwise_studies.synthetic.tasks import BitTask, encode
 from lengthwise_studies.synthetic.training import Batch, stack
 from lengthwise_studies.synthetic.transformer import StackedTransformer
-
-_SAMPLES = 128
 
 
 def by_string(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
@@ -55,35 +52,24 @@ def by_distribution(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
     return (long.sort(dim=1).values - short.sort(dim=1).values).square().mean(1)
 
 
-class Alignment(NamedTuple):
-    """One reading."""
-
-    distance: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """Of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S]."""
-    one_length: bool
-    """The pairs of a step are fresh strings, all of one length and cut by the same e; else they are the strings
-    that are trained on, each cut by its own e."""
-
-
-ALIGNMENTS = {
-    "string": Alignment(by_string, one_length=False),
-    "distribution": Alignment(by_distribution, one_length=True),
-}
+ALIGNMENTS = {"string": by_string, "distribution": by_distribution}
+"""The readings: distances [S] of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]."""
 
 
 def aligned_batches(
     drawn: Iterable[Batch],
-    alignment: Alignment,
+    alignment: str,
     task: BitTask,
     positions: Encoding,
     *,
     longest: int,
     seeds: Sequence[int],
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """The samples of each batch as they are, and behind them the strings that alignment compares.
+    """The samples of each batch as they are, behind them the strings that alignment compares, and whether it does.
 
-    Those are whole strings, where they are fresh, and the ends. Besides, whether a
-    string could be cut [S, B] (one bit cannot). The strings of a model depend on its seed alone.
+    By string those are the samples without their first bits, each cut by its own e; a string of one bit cannot be
+    cut. By distribution they are fresh strings, all of one length, whole and cut by the same e. The strings of a
+    model depend on its seed alone.
     """
     distinct = list(dict.fromkeys(seeds))
     column = [distinct.index(seed) for seed in seeds]
@@ -94,11 +80,10 @@ def aligned_batches(
         for seed, generator in zip(distinct, generators, strict=True):
             one = own.of([list(seeds).index(seed)])
             parts = [(one.tokens[0], one.last[0])]
-            if alignment.one_length:
-                size = one.last.shape[1]
-                lengths = torch.randint(2, longest + 1, (1,), generator=generator).expand(size)
+            if alignment == "distribution":
+                lengths = torch.randint(2, longest + 1, (1,), generator=generator).expand(one.last.shape[1])
                 bits = task.draw(lengths, longest, generator)
-                cut = _cuts(lengths[:1], generator).expand(size)
+                cut = _cuts(lengths[:1], generator).expand_as(lengths)
                 parts.append(encode(bits, lengths))
             else:
                 lengths, bits = one.last[0] - 1, one.tokens[0, :, 1:-1]
@@ -128,14 +113,16 @@ def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, T
 
 
 def aligned_losses(
-    model: StackedTransformer, aligned: tuple[Batch, Tensor], alignment: Alignment
+    model: StackedTransformer,
+    aligned: tuple[Batch, Tensor],
+    apart: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
     """The squared error of every model [S] on its own samples, and the distance of its predictions [S]."""
     batch, paired = aligned
     size = batch.target.shape[1]
     values = model.value(batch.tokens, batch.last, batch.positions)
     long, short = values[:, -2 * size :].chunk(2, dim=1)
-    return (values[:, :size] - batch.target).square().mean(1), alignment.distance(long, short, paired)
+    return (values[:, :size] - batch.target).square().mean(1), apart(long, short, paired)
 
 
 def disagreements(
@@ -146,15 +133,15 @@ def disagreements(
     At each length, 128 strings (the same for all models) lose the middle one of the cuts 1 .. l // 2. `predict`
     gives [S, N] from strings [N, length] of a length.
     """
-    found: dict[str, list[Tensor]] = {name: [] for name in ALIGNMENTS}
+    by_length = []
     for length in range(2, longest + 1):
         generator = torch.Generator().manual_seed(length)
-        bits = task.draw(torch.full((_SAMPLES,), length), length, generator)
+        bits = task.draw(torch.full((128,), length), length, generator)
         cut = (length // 2 + 1) // 2
         long, short = predict(bits, length, generator), predict(bits[:, cut:], length - cut, generator)
-        for name, alignment in ALIGNMENTS.items():
-            found[name].append(alignment.distance(long, short, torch.ones_like(long, dtype=torch.bool)))
-    return {name: torch.stack(by_length).mean(0) for name, by_length in found.items() if by_length}
+        every = torch.ones_like(long, dtype=torch.bool)
+        by_length.append(torch.stack([apart(long, short, every) for apart in ALIGNMENTS.values()]))
+    return dict(zip(ALIGNMENTS, torch.stack(by_length).mean(0), strict=True))
 
 
 def right_disagreements(task: BitTask, function: Reparameterization, *, longest: int) -> dict[str, float]:

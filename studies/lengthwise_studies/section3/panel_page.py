@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 
+from lengthwise.report.drawing import COLORS, Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies import theorem2_check
@@ -13,19 +15,10 @@ from lengthwise_studies.claims import judge, verdict_table
 from lengthwise_studies.section3 import grid
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, Scale, run_cell
 from lengthwise_studies.section3.grid import Outcomes, at_length, mean_errors, spread, two_digits
-from lengthwise_studies.section3.number_alignment import aligned_length_error, right_disagreements
-from lengthwise_studies.section3.panel_pictures import panel_pictures
-from lengthwise_studies.section3.panels import (
-    ALIGNMENT_PANELS,
-    ALIGNMENT_SCALES,
-    ALIGNMENTS,
-    FIGURES,
-    FITS,
-    OPTIMIZERS,
-    WEIGHTS,
-    Panel,
-)
+from lengthwise_studies.section3.number_alignment import ALIGNMENTS, aligned_length_error, right_disagreements
+from lengthwise_studies.section3.panels import ALIGNMENT_PANELS, FIGURES, FITS, OPTIMIZERS, WEIGHTS, Panel
 from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.synthetic.reparameterization import length_alone_error
 
 LEAD = (
     "Does what a small Transformer learns on strings of up to ten bits hold on longer ones, and does the support of "
@@ -38,18 +31,14 @@ def page(panels: tuple[Panel, ...], _: Scale, outcomes: Outcomes) -> list[Sectio
     """The claims that the run can decide; then the numbers and the pictures of every panel."""
     judged = judge((claim for panel in panels for claim in panel.claims), outcomes)
     claims = verdict_table(judged, ours="ours, median over seeds [best, worst]", notes=[FITS])
-    sections = [
-        Section(title="The paper's claims", tables=[claims]) if judged else Section(title="What was run")
-    ]
+    title = "The paper's claims" if judged else "What was run"
+    sections = [Section(title=title, tables=[claims] if judged else [])]
     for panel in panels:
-        aligned = [disagreement_table(panel, outcomes)] if panel.varies == "alignment" else []
-        sections.append(
-            Section(
-                title=f"{panel.name}. {panel.title}",
-                tables=[panel_table(panel, outcomes), *aligned],
-                figures=panel_pictures(panel, outcomes),
-            )
-        )
+        tables = [panel_table(panel, outcomes)]
+        if panel.varies == "alignment":
+            tables.append(disagreement_table(panel, outcomes))
+        pictures = [panel_picture(panel, outcomes, optimizer) for optimizer in panel.optimizers]
+        sections.append(Section(title=f"{panel.name}. {panel.title}", tables=tables, figures=pictures))
     return sections
 
 
@@ -60,6 +49,9 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
         outcome = outcomes[cell]
         longest = outcome.lengths[-1]
         inside, beyond = mean_errors(cell, outcome)
+        # In training range, an output a hair outside of the image of f (at length 1) is clamped without consequence.
+        most = max((share for seed in outcome.clamped for share in seed[cell.train_length :]), default=0)
+        clamped = "" if cell.function == "identity" else f"{most:.0%}"
         rows.append(
             {
                 "curve": label,
@@ -70,7 +62,7 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
                 **{f"at {at}": at_length(outcome, at).text for at in (20, 35, longest) if at <= longest},
                 "beyond training": spread(beyond).text,
                 f"best constant at {longest}": f"{cell.constant_errors([longest])[0]:.4g}",
-                "clamped beyond training, at most": _most_clamped(cell, outcome),
+                "clamped beyond training, at most": clamped,
             }
         )
     return Table(
@@ -78,15 +70,6 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
         rows=[list(row.values()) for row in rows],
         caption=f"{panel.name}: squared error in original units, median over seeds [best, worst]",
     )
-
-
-def _most_clamped(cell: Cell, outcome: Outcome) -> str:
-    """The largest share of clamped predictions over seeds and lengths beyond training, for an f.
-
-    Within it, an output a hair outside of the image of f (at length 1) is clamped without consequence.
-    """
-    shares = [share for seed in outcome.clamped for share in seed[cell.train_length :]]
-    return f"{max(shares):.0%}" if shares and cell.function != "identity" else ""
 
 
 def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
@@ -116,6 +99,75 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
     )
 
 
+def panel_picture(panel: Panel, outcomes: Outcomes, optimizer: str) -> Picture:
+    """Test error by length in original units, and in units of f where f differs; training loss by step."""
+    cells = {cell: label for cell, label in panel.cells.items() if cell.optimizer == optimizer}
+    found = {label: outcomes[cell] for cell, label in cells.items()}
+    lengths = next(iter(found.values())).lengths
+    views = [("Test error", "original units", "mse"), ("Training loss", "units of f", "curve")]
+    if panel.varies == "function":
+        views.insert(1, ("The same in units of f", "units of f", "mse_transformed"))
+    curves = {field: _curves(found, field) for *_, field in views}
+    references = _references(list(cells), lengths)
+    ends = (f"{label} {at_length(one, lengths[-1]).text}" for label, one in found.items())
+    with drawn(height=3.3, panels=(1, len(views)), legend=[*curves["mse"], *references]) as (figure, axes):
+        for axis, (title, unit, field) in zip(axes[0], views, strict=True):
+            if field != "curve":
+                for length in sorted({cell.train_length for cell in cells}):
+                    axis.axvspan(1, length, color="#E69F00", alpha=0.13, linewidth=0)
+            # One at a time: together, many curves would be moved aside, away from their seeds.
+            for curve in curves[field]:
+                draw_curves(axis, [curve])
+            axis.set_yscale("log")
+            across = "training step" if field == "curve" else "test length (bits)"
+            axis.set(title=title, xlabel=across, ylabel=f"mean squared error, {unit}")
+        for one, style in zip(references, ("--", ":", "-.", (0, (1, 3)), (0, (5, 5))), strict=False):
+            axes[0][0].plot(one.x, one.y, color="#777777", linestyle=style, linewidth=1.3, label=one.label)
+        if "mse_transformed" in curves:
+            for color, cell in zip(COLORS, cells, strict=False):
+                errors = cell.constant_errors(lengths, transformed=True)
+                axes[0][1].plot(lengths, errors, color=color, linestyle="--", linewidth=0.8, alpha=0.45)
+        legend_below(figure, axes[0][0])
+        return picture(
+            figure,
+            name=f"panel-{panel.name}-{optimizer}",
+            title=f"{panel.name}. {panel.title} ({OPTIMIZERS[optimizer]})",
+            alt=f"Test error by length, and training loss by step. At the longest length: {'; '.join(ends)}.",
+            caption="Every seed as a thin line, their median as a thick one, with a band from the best to the "
+            "worst seed. Shaded: training lengths. Grey: predictors that need no model. In units of f curves cannot "
+            "be compared: a compressing f makes every error small, also that of the best constant (thin, dashed).",
+        )
+
+
+def _curves(found: dict[str, Outcome], field: str) -> list[Curve]:
+    """Each seed, faint, and their median with a band. Points at which a model diverged are left out."""
+    curves = []
+    for style, (label, outcome) in enumerate(found.items()):
+        x, by_seed = outcome.steps if field == "curve" else outcome.lengths, getattr(outcome, field)
+        for values in by_seed:
+            seed = {at: value for at, value in zip(x, values, strict=True) if value is not None}
+            curves.append(Curve(label=label, x=list(seed), y=list(seed.values()), style=style, faint=True))
+        over = [(at, spread(values).plain) for at, *values in zip(x, *by_seed, strict=True)]
+        over = [(at, one) for at, one in over if one["value"] is not None]
+        y, low, high = ([one[name] for _, one in over] for name in ("value", "ci_low", "ci_high"))
+        curves.append(Curve(label=label, x=[at for at, _ in over], y=y, low=low, high=high, style=style))
+    return [curve for curve in curves if curve.x]
+
+
+def _references(cells: Sequence[Cell], lengths: Sequence[int]) -> list[Curve]:
+    """The best constant for each training length, and knowing the length alone where that is not exact."""
+    plain = {cell.train_length: Cell(task=cell.task, train_length=cell.train_length) for cell in cells}
+    references = {
+        f"best constant of 1..{longest}": one.constant_errors(lengths) for longest, one in plain.items()
+    }
+    if len(plain) == 1:
+        references = {"best constant": next(iter(references.values()))}
+    alone = [length_alone_error(cells[0].of, length=length) for length in lengths]
+    if max(alone) > 0:
+        references["knowing the length alone"] = alone
+    return [Curve(label=label, x=lengths, y=errors) for label, errors in references.items()]
+
+
 def grid_of(name: str, panels: tuple[Panel, ...]) -> Grid:
     """Every cell once, whichever panels share it; those of the quick optimizer first."""
     cells = list(dict.fromkeys(cell for panel in panels for cell in panel.cells))
@@ -137,22 +189,19 @@ def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scal
     return Study(title=f"Synthetic studies: {title}", lead=LEAD, parts=parts, takes=("seeds", "steps"))
 
 
-FIGURE1, FIGURE3, FIGURE4, FIGURE5 = (
-    _study(name, f"figure {name[-1]}, {title}", FIGURES[name])
-    for name, title in (
-        ("figure1", "mean, length and reparameterized length"),
-        ("figure3", "sum and length by training length"),
-        ("figure4", "sum by encoding and f"),
-        ("figure5", "mean of bits with a uniform number of ones"),
-    )
-)
+FIGURE1 = _study("figure1", "figure 1, mean, length and reparameterized length", FIGURES["figure1"])
+FIGURE3 = _study("figure3", "figure 3, sum and length by training length", FIGURES["figure3"])
+FIGURE4 = _study("figure4", "figure 4, sum by encoding and f", FIGURES["figure4"])
+FIGURE5 = _study("figure5", "figure 5, mean of bits with a uniform number of ones", FIGURES["figure5"])
 SECTION3 = _study(
     # The kind of its results is that of earlier versions.
     "all",
     "all figures and theorem 2",
-    tuple(chain.from_iterable(FIGURES.values())),
+    tuple(panel for panels in FIGURES.values() for panel in panels),
     theorem2_check.part(folder="parts/theory", heading="Where theorem 2's numbers come from"),
 )
+# Half the steps of the figures: two readings of three tasks cost two to three forward passes a step.
+_HALF = {**SCALES, "default": replace(SCALES["default"], steps=1500)}
 ALIGNMENT = _study(
-    "alignment", "long-short alignment of mean, length and sum", ALIGNMENT_PANELS, scales=ALIGNMENT_SCALES
+    "alignment", "long-short alignment of mean, length and sum", ALIGNMENT_PANELS, scales=_HALF
 )

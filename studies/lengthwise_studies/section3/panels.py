@@ -14,8 +14,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Claim, Decision, Rule
-from lengthwise_studies.section3.cells import SCALES, Cell, Outcome
+from lengthwise_studies.section3.cells import Cell, Outcome
 from lengthwise_studies.section3.grid import Outcomes, Spread, at_length, mean_errors, spread, two_digits
+from lengthwise_studies.section3.number_alignment import ALIGNMENTS
 
 TESTED = 50
 """The longest test length of the paper."""
@@ -81,8 +82,11 @@ class Kind:
         return ours, verdict
 
 
-@partial(
-    Kind,
+_kind = partial(partial, Kind)
+"""Makes a kind of the function below it, which decides."""
+
+
+@_kind(
     says="NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
     only=("none",),
     rule="the worst seed's error at length 50 is under a tenth of the best constant's",
@@ -93,8 +97,7 @@ def _far_better(reads: Reads) -> Decision:
     return ours, HOLDS if one.end.high < one.constant / 10 else FAILS
 
 
-@partial(
-    Kind,
+@_kind(
     says="NoPE's error of the mean stays as it is in training range ({task}, {optimizer})",
     only=("none",),
     rule="every seed's error at length 50 is under 10 times the median error in training range",
@@ -105,8 +108,7 @@ def _stays(reads: Reads) -> Decision:
     return f"in range: {one.within.text}; at 50: {one.end.text}", verdict if one.trained else NOT_TRAINED
 
 
-@partial(
-    Kind,
+@_kind(
     says="the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
     only=PAPERS_ENCODINGS,
     rule="every seed's error at length 50 is over 100 times the median error in training range, and over a tenth "
@@ -123,8 +125,7 @@ def _rises(reads: Reads) -> Decision:
     return _listed({name: one.end for name, one in reads.items()}), verdict
 
 
-@partial(
-    Kind,
+@_kind(
     says="every f lowers the error of the {task} beyond training, in original units ({optimizer})",
     paper="all f improve, 1/sqrt most",
     rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
@@ -134,8 +135,7 @@ def _reparameterized(reads: Reads) -> Decision:
     return ours, verdict + _untrained(reads)
 
 
-@partial(
-    Kind,
+@_kind(
     says=f"1/sqrt is nearly perfect up to length {NEARLY_PERFECT_TO} ({{optimizer}})",
     paper="nearly perfect",
     only=("1/sqrt",),
@@ -147,8 +147,7 @@ def _nearly_perfect(reads: Reads) -> Decision:
     return one.nearly.text, verdict if one.trained else NOT_TRAINED
 
 
-@partial(
-    Kind,
+@_kind(
     says="of all f, 1/sqrt lowers the error of the {task} most ({optimizer})",
     paper="the best, also of 1/x and 1/log(x+1)",
     rule="mean error beyond training, the seeds of 1/sqrt do not overlap with those of any other f",
@@ -156,15 +155,14 @@ def _nearly_perfect(reads: Reads) -> Decision:
 def _best_function(reads: Reads) -> Decision:
     found = {name: one.beyond for name, one in reads.items()}
     best = found.pop("1/sqrt")
-    behind = [name for name, one in found.items() if best.below(one)]
-    ahead = [name for name, one in found.items() if one.below(best)]
+    behind = [name for name, one in found.items() if best.high < one.low]
+    ahead = [name for name, one in found.items() if one.high < best.low]
     verdict = HOLDS if len(behind) == len(found) else f"better than {', '.join(behind) or 'none'}"
     verdict += f"; worse than {', '.join(ahead)}" if ahead else ""
     return f"1/sqrt: {best.text}", verdict + _untrained(reads)
 
 
-@partial(
-    Kind,
+@_kind(
     says="training on longer strings lowers the error of the {task} at length 50, which still rises",
     rule="the seeds of each training length lie below those of the shorter one; every seed's error at length 50 "
     "is over 10 times the median in training range",
@@ -173,14 +171,13 @@ def _longer(reads: Reads) -> Decision:
     ends = {name: one.end for name, one in reads.items()}
     if not all(one.trained for one in reads.values()):
         return _listed(ends), NOT_TRAINED
-    lower = all(longer.below(shorter) for shorter, longer in pairwise(ends.values()))
+    lower = all(longer.high < shorter.low for shorter, longer in pairwise(ends.values()))
     rising = all(one.ends_above(10) for one in reads.values())
     words = ("no", "yes")
     return _listed(ends), f"lower with length: {words[lower]}; still rising: {words[rising]}"
 
 
-@partial(
-    Kind,
+@_kind(
     says="alignment lowers the error of the {task} beyond training",
     paper="none: not tried on these tasks",
     rule="better or worse: mean error beyond training, the seeds with and without alignment do not overlap",
@@ -189,8 +186,7 @@ def _aligned(reads: Reads) -> Decision:
     return _compared({name: one.beyond for name, one in reads.items()})
 
 
-@partial(
-    Kind,
+@_kind(
     says="alignment keeps the error of the {task} in training range",
     paper=_aligned.paper,
     rule="better or worse: mean error in training range, the seeds with and without alignment do not overlap",
@@ -201,9 +197,9 @@ def _aligned_within(reads: Reads) -> Decision:
 
 def _compared(found: Mapping[str, Spread]) -> Decision:
     """Which have all their seeds below, or above, all of the first."""
-    base, *others = found.items()
-    better = [name for name, one in others if one.below(base[1])]
-    worse = [name for name, one in others if base[1].below(one)]
+    (_, base), *others = found.items()
+    better = [name for name, one in others if one.high < base.low]
+    worse = [name for name, one in others if base.high < one.low]
     return _listed(found), f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
 
 
@@ -219,7 +215,6 @@ def _untrained(reads: Reads) -> str:
 
 TRAIN_LENGTHS = (5, 10, 20, 40)
 """Of Figure 3; the text of the paper does not name them."""
-ALIGNMENTS = ("string", "distribution")
 WEIGHTS = (0.1, 0.5)
 """The alphas that the paper's tables train language models with."""
 OPTIMIZERS = {"adam": "Adam", "sgd": "SGD, the paper's"}
@@ -232,10 +227,7 @@ CHANGES: dict[Varied, dict[str, dict[str, Any]]] = {
     "function": {"no f": {}} | {f: {"function": f} for f in ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")},
     "train_length": {f"1..{length}": {"train_length": length} for length in TRAIN_LENGTHS},
     "alignment": {"no alignment": {}}
-    | {
-        f"{name} {weight:g}": {"alignment": name, "weight": weight}
-        for name, weight in product(ALIGNMENTS, WEIGHTS)
-    },
+    | {f"{by} {at:g}": {"alignment": by, "weight": at} for by, at in product(ALIGNMENTS, WEIGHTS)},
 }
 """What tells the cells of a panel apart, by name."""
 _LABELS = {"none": "none (NoPE)", "alibi": "ALiBi", "t5": "T5 bias"}
@@ -298,6 +290,7 @@ class Panel:
 
 _MEAN = (replace(_far_better, paper="about 1e-5"), replace(_stays, paper="nearly consistent"))
 _BY_FUNCTION = (_reparameterized, _nearly_perfect, _best_function)
+_ALIGNED = (_aligned, _aligned_within)
 _UNIFORM = "Mean, with a uniform number of ones, by encoding"
 FIGURES: dict[str, tuple[Panel, ...]] = {
     "figure1": (
@@ -316,14 +309,6 @@ FIGURES: dict[str, tuple[Panel, ...]] = {
     "figure5": (Panel("5", _UNIFORM, "uniform-count-mean", "encoding", (_far_better, _stays)),),
 }
 ALIGNMENT_PANELS = tuple(
-    Panel(
-        f"aligned-{task}",
-        f"{task.capitalize()}, by long-short alignment",
-        task,
-        "alignment",
-        (_aligned, _aligned_within),
-    )
+    Panel(f"aligned-{task}", f"{task.capitalize()}, by long-short alignment", task, "alignment", _ALIGNED)
     for task in ("mean", "length", "sum")
 )
-# Half the steps of the figures: two readings of three tasks cost two to three forward passes a step.
-ALIGNMENT_SCALES = {**SCALES, "default": replace(SCALES["default"], steps=1500)}

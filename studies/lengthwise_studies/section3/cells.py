@@ -92,8 +92,13 @@ class Scale:
 
     def architecture(self, encoding: str) -> Architecture:
         """The model: it reads bits and predicts one number."""
-        body = {"width": self.width, "layers": self.layers, "heads": self.heads, "hidden": 4 * self.width}
-        return Architecture(vocabulary=VOCABULARY, encoding=encoding, table=self.table, value=True, **body)
+        sizes: Any = {
+            "width": self.width,
+            "layers": self.layers,
+            "heads": self.heads,
+            "hidden": 4 * self.width,
+        }
+        return Architecture(vocabulary=VOCABULARY, encoding=encoding, table=self.table, value=True, **sizes)
 
 
 SCALES: dict[str, Scale] = {
@@ -122,7 +127,7 @@ class Outcome:
     """[seed][length] test error in original units."""
     mse_transformed: list[list[Number]]
     """[seed][length] test error in units of f."""
-    clamped: list[list[Number]]
+    clamped: list[list[float]]
     """[seed][length] share of predictions that had to be clamped before f could be inverted."""
     seconds: float
     disagreement: dict[str, list[Number]]

@@ -38,7 +38,7 @@ class Spread:
         return f"{two_digits(self.value)} [{two_digits(self.low)}, {two_digits(self.high)}]"
 
     @property
-    def plain(self) -> dict[str, Number]:
+    def plain(self) -> dict[str, Any]:
         """As fields of a row."""
         fields = {"value": self.value, "ci_low": self.low, "ci_high": self.high}
         return {name: one if math.isfinite(one) else None for name, one in fields.items()}
@@ -78,7 +78,7 @@ def rows(outcomes: Outcomes) -> Iterator[Row]:
     """Of every cell the medians by length for each metric, and by seed the training loss and means over lengths."""
     for cell, outcome in outcomes.items():
         row = partial(Row, model=MODEL, task=cell.task, arm=cell.key)
-        by_length = [("mse", ORIGINAL, outcome.mse)]
+        by_length: list[tuple[str, str, Any]] = [("mse", ORIGINAL, outcome.mse)]
         if cell.function != "identity":
             by_length.append(("mse_transformed", TRANSFORMED, outcome.mse_transformed))
             by_length.append(("clamped", "share", outcome.clamped))

@@ -82,8 +82,9 @@ class Kind:
         return ours, verdict
 
 
-_kind = partial(partial, Kind)
-"""Makes a kind of the function below it, which decides."""
+def _kind(**about: Any) -> Callable[[Callable[[Reads], Decision]], Kind]:
+    """Make a kind of the function below, which decides."""
+    return partial(Kind, **about)
 
 
 @_kind(

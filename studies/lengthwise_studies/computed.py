@@ -16,7 +16,7 @@ def computed(
     rows: Callable[[Any], Iterable[Row]],
     *,
     model_name: str,
-    notes: Callable[[Any], Sequence[str]],
+    notes: Callable[[Any], Sequence[str]] = lambda _: (),
     **also: Any,
 ) -> Callable[..., Results]:
     """The `run` of a `Part` of this kind, from its rows and notes at a scale; `also` is recorded beside the scale."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.report.drawing import COLORS, Picture, drawn, picture
@@ -35,7 +36,12 @@ TABLE8 = Table(
 
 def _compared(scale: PairGeometry) -> Iterator[Row]:
     """The number of compared tokens for every offset."""
-    row = {"model": "none", "task": "geometry", "metric": "paired_positions", "unit": "tokens"}
+    row: dict[str, Any] = {
+        "model": "none",
+        "task": "geometry",
+        "metric": "paired_positions",
+        "unit": "tokens",
+    }
     for reading, floor in READINGS.items():
         for offset in range(1, scale.length // 2 + 1):
             count = PairGeometry(scale.length, offset, floor).paired_positions

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
@@ -71,7 +72,7 @@ class Models:
         ]
 
 
-def run_models(out: Path, models: Models, **how: bool) -> Results:
+def run_models(out: Path, models: Models, **how: Any) -> Results:
     """Measure every model on held-out books: see `Experiment.run`."""
     experiment, scale = models.experiment()
     return experiment.run(out, scale, **how)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
@@ -99,7 +100,7 @@ def claim(
     if of is not None:
         says, arm, against = of.arm(says), of.arm(arm), of.arm(against)
     margin = SAME[quantity.unit] if direction == "same" else None
-    pair = {"arm": arm, "against": against, "direction": direction}
+    pair: dict[str, Any] = {"arm": arm, "against": against, "direction": direction}
     test = Paired(quantity=quantity, margin=margin, steps=steps, **pair)
     return Claim(place=place, source=SOURCES[place], says=says, paper=printed, test=test)
 

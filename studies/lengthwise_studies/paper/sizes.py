@@ -75,7 +75,8 @@ class Size:
         """The size of a run from its settings, without its models of several seeds."""
         names = {each.name for each in fields(cls)}
         known = {name: value for name, value in recorded.items() if name in names}
-        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in known.items()})
+        plain: Any = {name: tuple(one) if isinstance(one, list) else one for name, one in known.items()}
+        return cls(**plain)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a run records them."""

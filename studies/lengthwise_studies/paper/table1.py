@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -154,7 +155,14 @@ CLAIMS = tuple(
     for says, test in tests.items()
 )
 
-_OTHERS = ({"width": 64}, {"layers": 2}, {"length": 64}, {"length": 256}, {"steps": 100}, {"steps": 700})
+_OTHERS: tuple[dict[str, Any], ...] = (
+    {"width": 64},
+    {"layers": 2},
+    {"length": 64},
+    {"length": 256},
+    {"steps": 100},
+    {"steps": 700},
+)
 _SIBLINGS = (
     TinyModel(steps=300),
     *(TinyModel(steps=300, encoding=encoding) for encoding in ("nope", "alibi", "learned")),
@@ -171,7 +179,7 @@ def _tiny(*starts: TinyModel, **samples: int) -> tuple[Arm, ...]:
     )
 
 
-_FEW = {"windows": 4, "segments": 2}
+_FEW: dict[str, Any] = {"windows": 4, "segments": 2}
 _METHODS = ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
 _REAL = (
     models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, **_FEW),

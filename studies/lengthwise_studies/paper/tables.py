@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import Claim
-from lengthwise_studies.paired_claims import Paired
+from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 from lengthwise_studies.paper.methods import CLEX, CREAM, EABF, LONGQLORA, PLAIN, RAW, SCE, term, weights
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
 from lengthwise_studies.paper.sizes import DEPTHS, SCORED, SIZES, answered, loss
@@ -165,7 +165,7 @@ _BY_DEPTH: dict[float, tuple[float, ...]] = {
     0.5: (61, 54, 36, 72),
 }
 """alpha -> accuracy at each depth, in per cent: the rebuttal's."""
-_AT_DEPTH = (
+_AT_DEPTH: tuple[tuple[float, float, Direction, str], ...] = (
     (0.1, 0.0, "same", "facts at the beginning are kept"),
     (0.1, 50.0, "higher", "facts in the middle are found more often"),
     (0.1, 75.0, "higher", "facts at three quarters are found more often"),
@@ -211,6 +211,10 @@ TABLE10 = replace(
     claims=at_2t("Table 10"),
     equal_time=True,
 )
+_BETTER_BY: tuple[tuple[str, Quantity, Direction], ...] = (
+    ("perplexity", loss(2), "lower"),
+    ("LongBench-E", SCORED, "higher"),
+)
 _BETTER = (
     ("the term alone", ALONE.arm(SCE), "plain fine-tuning", ALONE.arm(PLAIN)),
     ("LongQLoRA alone", QLORA.arm(PLAIN), "the term alone", ALONE.arm(SCE)),
@@ -225,7 +229,7 @@ TABLE11 = PaperTable(
     claims=tuple(
         claim("Table 11", f"{better} has a {way} {what} than {worse}", quantity, way, arm, against)
         for better, arm, worse, against in _BETTER
-        for what, quantity, way in (("perplexity", loss(2), "lower"), ("LongBench-E", SCORED, "higher"))
+        for what, quantity, way in _BETTER_BY
     ),
 )
 
@@ -276,7 +280,11 @@ TRUNCATION_TABLE = PaperTable(
         claim(_TRUNCATION, _FOUR, loss(4), "lower", against=AS_IS),
     ),
 )
-_WITHIN = {0.25: (6.62, 6.67, "lower"), 0.5: (6.08, 6.12, "lower"), 1.0: (5.81, 5.74, "higher")}
+_WITHIN: dict[float, tuple[float, float, Direction]] = {
+    0.25: (6.62, 6.67, "lower"),
+    0.5: (6.08, 6.12, "lower"),
+    1.0: (5.81, 5.74, "higher"),
+}
 """Length / T -> perplexity with and without the term, after 200 steps, and which way the term moves it."""
 WITHIN_TABLE = PaperTable(
     name="within",

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoConfig
 
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
+from lengthwise.models.known_shapes import known_config
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
@@ -35,30 +35,6 @@ from lengthwise_studies.step_times import fast_dtype
 from lengthwise_studies.store import measure_named
 from lengthwise_studies.tiny_models import Pretraining, TinyModel
 
-
-def llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:
-    """The configuration of a Llama of this shape; `more` replaces or adds fields."""
-    return {
-        "model_type": "llama",
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "max_position_embeddings": 8192,
-        **more,
-    }
-
-
-SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": llama(32000, 4096, 11008, 32, 32, max_position_embeddings=4096),
-    "meta-llama/Llama-3.1-8B": llama(
-        128256, 4096, 14336, 32, 32, num_key_value_heads=8, max_position_embeddings=131072
-    ),
-    "HuggingFaceTB/SmolLM2-1.7B": llama(49152, 2048, 8192, 24, 32, tie_word_embeddings=True),
-    "smollm2-135m": llama(49152, 576, 1536, 30, 9, num_key_value_heads=3, tie_word_embeddings=True),
-}
-"""The shapes of models that can be planned without the hub, and before their first use."""
 H200 = 4e14
 """Operations a second of one NVIDIA H200 in bfloat16 at 40 % of its peak: our assumption for scales that name one."""
 _FEW, _MORE = 5, 25
@@ -235,10 +211,8 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
 
 def shape(name: str) -> Any:
     """The configuration of a model, from the table where the hub or its first use would be needed."""
-    if name in SHAPES and (name not in EMBEDDED or made_folder(name) is None):
-        shape = dict(SHAPES[name])
-        return AutoConfig.for_model(shape.pop("model_type"), **shape)
-    return read_config(name)
+    made = name in EMBEDDED and made_folder(name) is not None
+    return (None if made else known_config(name)) or read_config(name)
 
 
 def _config(start: TinyModel | str) -> Any:

@@ -14,20 +14,21 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.models.known_shapes import SHAPES
 from lengthwise.models.plan import reading_bytes
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory, training_operations
-from lengthwise_studies.costs import SHAPES, attention_factors, items_read, llama
+from lengthwise_studies.costs import attention_factors, items_read
 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 """4k to 128k tokens."""
 DEVICES = 8
 SIZES: dict[str, dict[str, Any]] = {
     "135M": SHAPES["smollm2-135m"],
-    "1B": llama(128256, 2048, 8192, 16, 32, num_key_value_heads=8, tie_word_embeddings=True),
+    "1B": SHAPES["meta-llama/Llama-3.2-1B"],
     "8B": SHAPES["meta-llama/Llama-3.1-8B"],
-    "70B": llama(128256, 8192, 28672, 80, 64, num_key_value_heads=8),
+    "70B": SHAPES["meta-llama/Llama-3.1-70B"],
 }
 """SmolLM2-135M, Llama 3.2 1B, Llama 3.1 8B and 70B."""
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted, UsageError
+from lengthwise.errors import Interrupted, MissingError, UsageError
 from lengthwise.files import is_url
 from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.measurement import Measurement
@@ -110,13 +110,14 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     """What `--dry-run` shows: settings, text, items, tokens, memory and time.
 
     Loads the tokenizer and the text, but no weights. What needs the model's configuration is None while an embedded
-    model or a .gguf file is not converted yet. An endpoint is asked what it can do, with a short prompt.
+    model or a .gguf file is not converted yet, what needs its tokenizer where only its shape is known. An endpoint
+    is asked what it can do, with a short prompt.
 
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models.plan import SERVED_COST, outline, reading_cost, unknown_cost
+    from lengthwise.models.plan import SERVED_COST, cost_by_shape, outline, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
     settings = {"kind": measurement.kind} | _config(measurement, spec)
@@ -130,7 +131,12 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     for name in {subject.model, (second or subject).model}:
         if (cost := unknown_cost(name)) is not None:
             return {"settings": settings, **cost.to_dict()}
-    model = outline(subject)
+    try:
+        model = outline(subject)
+    except MissingError:
+        if (cost := cost_by_shape(subject)) is None:
+            raise
+        return {"settings": settings, **cost.to_dict()}
     other = model if second is None else outline(second, tokenizer=model.tokenizer)
     prepared = _Prepared(measurement, spec, given, model, other)
     facts: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from lengthwise.errors import UsageError, reason
+from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.files import is_url
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.head import CHUNK_BYTES
+from lengthwise.models.known_shapes import known_config
 from lengthwise.models.loading import open_model
 from lengthwise.models.position_limits import check_positions_fit, max_positions, trained_length
 from lengthwise.models.reading_path import cache_maker, reading_path
@@ -57,6 +58,32 @@ def unknown_cost(model: str) -> Cost | None:
     return Cost() if model.lower().endswith(".gguf") else None
 
 
+def planned_config(name: str) -> Any:
+    """The configuration of a model; where it cannot be read, that of a known shape.
+
+    Raises:
+        UsageError, MissingError: as `read_config`, for a model without a known shape.
+    """
+    try:
+        return read_config(name)
+    except MissingError:
+        if (config := known_config(name)) is None:
+            raise
+        return config
+
+
+def cost_by_shape(subject: Subject) -> Cost | None:
+    """What is known without the tokenizer of a model with a known shape: nothing of the tokens; None for others."""
+    if known_config(subject.model) is None:
+        return None
+    return replace(
+        reading_cost(subject, tokens=0, at_once=0, longest=0),
+        memory_basis="weights exactly, by the known shape of the model; a few chunks of logits; without activations",
+        seconds_at_least=None,
+        seconds_basis="not known without the tokenizer of the model",
+    )
+
+
 def model_skeleton(config: Any) -> Any:
     """The causal LM of a configuration, on the meta device: shapes without weights."""
     try:
@@ -80,7 +107,7 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
     """
-    config = read_config(subject.model)
+    config = planned_config(subject.model)
     model = model_skeleton(config)
     check_positions_fit(max_positions(model), longest, name=subject.model)
     parameters = sum(parameter.numel() for parameter in model.parameters())

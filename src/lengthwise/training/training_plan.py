@@ -14,8 +14,15 @@ from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.plan import Cost, bytes_saved, layers_to_quantize, seconds_at_least, unknown_cost
-from lengthwise.models.resolve import read_config, read_tokenizer, resolve
+from lengthwise.models.plan import (
+    Cost,
+    bytes_saved,
+    layers_to_quantize,
+    planned_config,
+    seconds_at_least,
+    unknown_cost,
+)
+from lengthwise.models.resolve import read_tokenizer, resolve
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe
@@ -33,8 +40,9 @@ BASIS = (
 def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
     """What `recipe` would do and take: plain values, as `lengthwise train --dry-run --json` prints them.
 
-    Needs the configuration of the model alone. The text is checked where it and the tokenizer are at hand. `devices`
-    is torchrun's number by default, and `memory` the bytes of one device, to name the way of sharding that fits.
+    Needs the configuration of the model alone, or its known shape. The text is checked where it and the tokenizer are
+    at hand. `devices` is torchrun's number by default, and `memory` the bytes of one device, to name the way of
+    sharding that fits.
 
     Returns:
         `settings`, `min_context` and `offsets` with their defaults filled in; `micro_batch` samples at a time on one
@@ -87,7 +95,7 @@ def _check_text(recipe: Recipe) -> str | None:
 
 def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[Cost, dict[str, Any]]:
     """The cost, and the ways to spread the run over devices."""
-    model = recipe_skeleton(recipe, read_config(resolve(recipe.model)))
+    model = recipe_skeleton(recipe, planned_config(recipe.model))
     on_gpu = recipe.device == "auto" and torch.accelerator.is_available()
     device = (on_gpu and torch.accelerator.current_accelerator()) or torch.device("cpu")
     size = {"micro": micro, "devices": devices, "device": device}

@@ -94,13 +94,9 @@ def windows_picture(windows: PairGeometry) -> Picture:
 
 
 # Scales are the windows of the picture. The table counts every offset.
+_SCALES = {"default": PairGeometry(length=16, offset=4), "smoke": PairGeometry(length=8, offset=2)}
+_RUN = computed("figure2", _compared, model_name="none", notes=lambda scale: ())
 FIGURE2 = Study(
     title="Figure 2: how the two windows of a sample overlap",
-    parts=(
-        Part(
-            run=computed("figure2", _compared, model_name="none"),
-            sections=sections,
-            scales={"default": PairGeometry(length=16, offset=4), "smoke": PairGeometry(length=8, offset=2)},
-        ),
-    ),
+    parts=(Part(run=_RUN, sections=sections, scales=_SCALES),),
 )

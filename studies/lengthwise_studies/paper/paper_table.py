@@ -100,8 +100,9 @@ def claim(
     if of is not None:
         says, arm, against = of.arm(says), of.arm(arm), of.arm(against)
     margin = SAME[quantity.unit] if direction == "same" else None
-    pair: dict[str, Any] = {"arm": arm, "against": against, "direction": direction}
-    test = Paired(quantity=quantity, margin=margin, steps=steps, **pair)
+    test = Paired(
+        quantity=quantity, arm=arm, against=against, direction=direction, margin=margin, steps=steps
+    )
     return Claim(place=place, source=SOURCES[place], says=says, paper=printed, test=test)
 
 
@@ -125,8 +126,12 @@ class PaperTable:
     @property
     def study(self) -> Study:
         """The table as a study."""
-        how = {"plan": lambda size: [self.experiment(size)], "scales": self.sizes}
-        part = Part(run=self.run, sections=self.sections, **how)
+        part = Part(
+            run=self.run,
+            sections=self.sections,
+            scales=self.sizes,
+            plan=lambda size: [self.experiment(size)],
+        )
         return Study(title=self.title, parts=(part,), takes=("seeds", "steps"))
 
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:

@@ -58,9 +58,11 @@ class Size:
     corpora: Mapping[str, str] = field(default_factory=lambda: {"books": "books", "pg19": "code"})
     lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
     distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
-    windows: int = 48  # of misalignment
-    segments: int = 64  # of losses
-    pairs: int = 96  # of recall
+    samples: tuple[int, int, int] = (
+        48,
+        64,
+        96,
+    )  # windows of misalignment, segments of losses, pairs of recall
     question_lengths: tuple[float, ...] = ()  # of BABILong by likelihood; empty where the model cannot do it
     questions: int = 12  # at each length and depth
     scores: Mapping[str, Any] = field(
@@ -110,11 +112,12 @@ class Size:
         def tokens(multiples: Sequence[float]) -> list[int]:
             return [round(times * self.trained) for times in multiples]
 
+        windows, segments, pairs = self.samples
         passage = {"passage": min(64, self.trained // 4), "scored": min(48, self.trained // 6)}
         found: dict[str, dict[str, Any]] = {
-            "misalignment": {"lengths": [window], "windows": self.windows},
-            "perplexity": {"lengths": tokens(self.lengths), "segments": self.segments},
-            "recall": {"distances": tokens(self.distances), "pairs": self.pairs, **passage},
+            "misalignment": {"lengths": [window], "windows": windows},
+            "perplexity": {"lengths": tokens(self.lengths), "segments": segments},
+            "recall": {"distances": tokens(self.distances), "pairs": pairs, **passage},
         }
         if self.question_lengths:
             samples = {"depths": list(DEPTHS), "samples": self.questions}
@@ -144,26 +147,8 @@ _LORA = (
     "adapter.modules_to_save=[]",
 )
 
-SMOKE = Size(
-    model="tiny-books",
-    trained=128,
-    window=32,
-    steps=4,
-    batch=2,
-    seeds=1,
-    windows=2,
-    segments=2,
-    pairs=2,
-    changes=_SMALL_RATE,
-)
-LAPTOP = Size(
-    model="tiny-books",
-    trained=128,
-    window=128,
-    steps=152,
-    start=TinyModel(),
-    changes=_SMALL_RATE,
-)
+LAPTOP = Size(model="tiny-books", start=TinyModel(), trained=128, window=128, steps=152, changes=_SMALL_RATE)
+SMOKE = replace(LAPTOP, start=None, window=32, steps=4, batch=2, seeds=1, samples=(2, 2, 2))
 SMOLLM2 = Size(
     model="smollm2-135m",
     trained=8192,
@@ -173,9 +158,7 @@ SMOLLM2 = Size(
     batch=1,
     lengths=(0.125, 2),
     distances=(0.0625, 0.5),
-    windows=8,
-    segments=2,
-    pairs=2,
+    samples=(8, 2, 2),
     question_lengths=(0.25,),
     questions=6,
     changes=_LORA,
@@ -186,10 +169,9 @@ GEMMA3 = replace(
     trained=32768,
     lengths=(1 / 32, 1 / 16),
     distances=(1 / 64, 1 / 8),
-    segments=8,
+    samples=(8, 8, 2),
     question_lengths=(1 / 16,),
 )
-_GPU = ("precision=bfloat16", "gradient_checkpointing=true")
 # RedPajama-Book is not on the hub any more.
 _ONE_CORPUS = {"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"}
 # Our choice of the limit.
@@ -201,13 +183,11 @@ GPU = Size(
     batch=16,
     micro=1,
     lengths=(0.25, 1, 2),
-    windows=64,
-    segments=32,
-    pairs=32,
+    samples=(64, 32, 32),
     question_lengths=(0.5, 1, 2),
     questions=50,
     corpora=_ONE_CORPUS,
-    changes=_GPU,
+    changes=("precision=bfloat16", "gradient_checkpointing=true"),
     scores=_SCORES,
     quantized=True,
     cards=1,
@@ -222,9 +202,7 @@ PAPER = replace(
     batch=64,  # Sec. 5.1
     seeds=3,  # our choice; the paper shows one number a cell
     lengths=(0.25, 0.5, 1, 2, 4),  # 2T: Sec. 5.1; 4T: Table 1; the others: rebuttal
-    windows=128,  # our choice, as all sample sizes
-    segments=64,
-    pairs=64,
+    samples=(128, 64, 64),  # our choice, as all sample sizes
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
     cards=8,

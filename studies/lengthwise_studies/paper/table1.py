@@ -251,11 +251,6 @@ def models_table(results: Results) -> Table:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The table as one section of a page."""
-    printed = Table(
-        columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],
-        rows=[[model, *values] for model, values in PRINTED.items()],
-        caption="The paper's table",
-    )
     correlated = (
         "The paper correlates SCE with the log perplexity at 16k tokens over seven models. Losses of models with "
         "other tokenizers are not of the same tokens, so the tiny models, which share text and tokenizer, are judged "
@@ -265,7 +260,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
         Section(
             title="Table 1: does misalignment go with long-context scores?",
             paragraphs=[correlated, of_the_papers_models()],
-            tables=[*relations(results).values(), models_table(results), printed],
+            tables=[*relations(results).values(), models_table(results)],
             notes=results.notes,
         )
     ]

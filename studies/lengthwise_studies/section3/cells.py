@@ -92,13 +92,9 @@ class Scale:
 
     def architecture(self, encoding: str) -> Architecture:
         """The model: it reads bits and predicts one number."""
-        sizes: Any = {
-            "width": self.width,
-            "layers": self.layers,
-            "heads": self.heads,
-            "hidden": 4 * self.width,
-        }
-        return Architecture(vocabulary=VOCABULARY, encoding=encoding, table=self.table, value=True, **sizes)
+        body: Any = {"width": self.width, "layers": self.layers, "heads": self.heads}
+        body |= {"hidden": 4 * self.width, "encoding": encoding, "table": self.table}
+        return Architecture(vocabulary=VOCABULARY, value=True, **body)
 
 
 SCALES: dict[str, Scale] = {

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lengthwise_studies import store
 from lengthwise_studies.experiments import Experiment, Scale
+from lengthwise_studies.synthetic.training import one_thread
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +24,9 @@ def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experime
 
 
 @pytest.fixture(autouse=True)
-def arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store of arms: what a test trains, it trains itself."""
+def arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty store of arms: what a test trains, it trains itself, on one thread."""
     folder = tmp_path / "store"
     monkeypatch.setattr(store, "cache_dir", lambda: folder)
-    return folder
+    with one_thread():
+        yield folder

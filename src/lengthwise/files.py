@@ -69,6 +69,15 @@ def is_url(name: str) -> bool:
     return name.lower().startswith(("http://", "https://"))
 
 
+LLAMA_CPP = "llama.cpp:"
+"""What the name of a GGUF file begins with that llama.cpp reads."""
+
+
+def runs_elsewhere(name: str) -> bool:
+    """Whether another program runs the model: the server of an endpoint, or llama.cpp in this process."""
+    return is_url(name) or name.startswith(LLAMA_CPP)
+
+
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 

@@ -113,7 +113,7 @@ class Subject(Settings):
     """Which model is loaded, which text, and how."""
 
     model: str
-    """A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`."""
+    """A hub id, a folder, a .gguf file, a name from `lengthwise ls models`, or llama.cpp:FILE.gguf."""
     adapter: str | None = None
     """PEFT adapter on top of the model: a folder or a hub id."""
     dtype: Dtype = "auto"
@@ -129,9 +129,14 @@ class Subject(Settings):
     attn: Annotated[str | None, PYTHON_ONLY] = None
     """Implementation of attention: sdpa, eager, flash_attention_2, ... Default: transformers decides."""
     kv_cache: Annotated[str | None, PYTHON_ONLY] = None
-    """For `compare`: a cache of transformers, such as static or quanto-int4, that the model is read through."""
+    """For `compare`: a cache of transformers, such as static or quanto-int4, that the model is read through; for
+    llama.cpp the type of its cache: f16, q8_0, q4_0, ..."""
     cache: Annotated[str | None, PYTHON_ONLY] = None
     """For `compare`: module:function that returns a cache of your own."""
+    rope_scaling: Annotated[str | None, PYTHON_ONLY] = None
+    """For llama.cpp: none, linear:FACTOR or yarn:FACTOR. Default: as the file says."""
+    n_ctx: Annotated[Count | None, PYTHON_ONLY] = None
+    """For llama.cpp: tokens that its context has room for. Default: as many as are read."""
     read: Annotated[str | None, PYTHON_ONLY] = None
     """For `compare`: prefill, chunks=N, decode or decode=N. Default: prefill; with a cache chunks."""
     text: str = "books"
@@ -144,7 +149,7 @@ class Subject(Settings):
     """For an endpoint: hub id or folder of its tokenizer. Default: the one that the server says it loaded."""
 
 
-PATH_FIELDS = ("attn", "kv_cache", "cache", "read")
+PATH_FIELDS = ("attn", "kv_cache", "cache", "rope_scaling", "n_ctx", "read")
 """The fields of a subject that say along which path it is read."""
 
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from lengthwise.cli.options import AsJson, Output
 from lengthwise.cli.output import exit_code, fail_above, print_plan, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
-from lengthwise.files import is_url
+from lengthwise.files import is_url, runs_elsewhere
 from lengthwise.measure.difference import SIDE, Difference
 from lengthwise.results import Results
 from lengthwise.runs import read_run
@@ -58,10 +58,12 @@ def compare(
     between the runs are more than noise? `lengthwise compare RUN RUN --help` shows the options for that.
 
     Args:
-        first: A: a hub id, folder, .gguf file, embedded name, or the URL of an endpoint.
+        first: A: a hub id, folder, .gguf file, embedded name, llama.cpp:FILE.gguf, or the URL of an endpoint.
         second: B. Without it the predictions of A are kept in --out, to be compared later or elsewhere.
-        a: Change A: adapter, dtype, quantize, attn, kv_cache, cache, read, served_model, tokenizer; repeatable.
-        b: Change B: read=prefill, chunks=N, decode=N; kv_cache=static, quanto-int4, ...; cache=module:function; ...
+        a: Change A: adapter, dtype, quantize, attn, kv_cache, cache, read, served_model, tokenizer;
+            of llama.cpp also rope_scaling, n_ctx; repeatable.
+        b: Change B: read=prefill, chunks=N, decode=N; kv_cache=static, quanto-int4, ...; cache=module:function;
+            of llama.cpp kv_cache=q8_0, q4_0, ...; rope_scaling=none, linear:FACTOR, yarn:FACTOR; ...
         text: Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name.
         split: Documents of the text to use.
         dtype: Of both sides, unless --a or --b says otherwise.
@@ -74,6 +76,7 @@ def compare(
         lengthwise compare ./model ./model --b kv_cache=quanto-int4
         lengthwise compare ./model ./model --b read=decode --fail-above 0.05 --fail-use 0.2
         lengthwise compare ./model http://127.0.0.1:8000/v1 --b read=decode --out runs/served
+        lengthwise compare ./model llama.cpp:model.gguf --b kv_cache=q8_0
         lengthwise compare ./model --out runs/a
         lengthwise compare runs/before runs/after
     """
@@ -117,8 +120,8 @@ def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str,
     for key in changes:
         if key not in SIDE:
             raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, SIDE))
-    if is_url(model):
-        shared = {name: shared[name] for name in ("text", "split")}
+    if runs_elsewhere(model):
+        shared = {name: shared[name] for name in ("text", "split", *["device"] * (not is_url(model)))}
     return Subject(**{**shared, "model": model, **changes})
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from lengthwise.errors import UsageError
-from lengthwise.files import is_url
+from lengthwise.files import runs_elsewhere
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
 from lengthwise.measure.pair_records import (
@@ -49,7 +49,7 @@ USUAL_ELSEWHERE = 0.08
 """The same where one side is computed by other software, in a dtype that is not known here."""
 FLOORS = 2.0
 """The tolerance in floors."""
-SIDE = ("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read", "served_model", "tokenizer")
+SIDE = ("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read", "served_model", "tokenizer", "rope_scaling", "n_ctx")
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
@@ -60,8 +60,9 @@ class Difference(RepeatedWindows):
 
     Reads the same tokens with both and compares the predictions: by position, and in the benefit of passages that
     come again. --a and --b change one side: adapter, dtype, quantize, attn, kv_cache, cache, read (prefill, chunks=N
-    or decode=N), served_model, tokenizer. --fail-above checks the mean absolute difference (nats per token) of every
-    length and bin of positions, --fail-use the share of a benefit that B has lost.
+    or decode=N), served_model, tokenizer; of llama.cpp also rope_scaling, n_ctx. --fail-above checks the mean
+    absolute difference (nats per token) of every length and bin of positions, --fail-use the share of a benefit that
+    B has lost.
     """
 
     kind = "difference"
@@ -118,13 +119,13 @@ class Difference(RepeatedWindows):
         return run
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
-        """The second side; an endpoint takes the first side's tokenizer unless it names one."""
+        """The second side; an endpoint and llama.cpp take the first side's tokenizer unless they name one."""
         from lengthwise.models import open_model
 
         subject = self.second_subject(run or Subject(model=model.name))
         if subject is None:
             return model
-        of_first = subject.tokenizer is None and is_url(subject.model)
+        of_first = subject.tokenizer is None and runs_elsewhere(subject.model)
         return open_model(subject, tokenizer=model.tokenizer if of_first else None)
 
     def name_of(self, run: Subject) -> str:
@@ -138,21 +139,6 @@ class Difference(RepeatedWindows):
             own = ", ".join(f"{key}={side[key]}" for key in shown)
             names.append(f"{side['model']} ({own})" if own else side["model"])
         return " against ".join(names)
-
-    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Raise UsageError unless both tokenizers make the same ids of the windows' text."""
-        for item in items[:3]:
-            text = model.tokenizer.decode(
-                item.content[0, : min(each.text for each in self.layouts().values())]
-            )
-            both = [each.tokenizer(text, add_special_tokens=False).input_ids for each in (model, other)]
-            one, two = map(list, both)
-            if one != two:
-                raise UsageError(
-                    f"the tokenizers make other ids of the same text ({len(one)} and {len(two)} tokens)",
-                    expected="one tokenizer: log-probabilities of other tokens cannot be compared",
-                    fix="compare answers: `lengthwise eval` of each with --out, then both runs",
-                )
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""

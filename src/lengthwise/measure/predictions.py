@@ -6,7 +6,8 @@ No tensor of [T, V] is made: hidden states are kept, and logits come a chunk of 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.models.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.models.llama_cpp import LlamaCpp
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.reading import read_along
 from lengthwise.models.served.endpoint import Endpoint
@@ -27,31 +29,77 @@ TOP = 64
 """Tokens of each distribution that a log keeps."""
 
 
-class FromWeights(NamedTuple):
-    """What a model whose weights are here predicts in one window of T + 1 tokens; row i predicts token i + 1."""
+class Distributions:
+    """What a model in this process predicts in one window of T + 1 tokens; row i predicts token i + 1.
+
+    Rows are asked for in ascending order, so that a model may read the window on the way.
+    """
+
+    model: LoadedModel | LlamaCpp
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def log_p(self, rows: slice) -> Tensor:
+        """log p of every token, [n, V], in float32 (float64 for a float64 model)."""
+        raise NotImplementedError
+
+    def numbers(self, labels: Tensor, first: int) -> Numbers:
+        """-log p of the labels of rows `first` to T, and their `TOP` likeliest tokens, on the CPU."""
+        losses, found = [], []
+        for rows in self.chunks(first):
+            log_p = self.log_p(rows)
+            losses.append(-_of_labels(log_p, labels[rows]))
+            found.append(log_p.topk(min(TOP, log_p.shape[1])))
+        log_p, ids = (torch.cat([each.cpu() for each in parts]) for parts in zip(*found, strict=True))
+        return Numbers(torch.cat(losses), (ids, log_p))
+
+    def chunks(self, first: int) -> list[slice]:
+        """The rows from `first` on, as many at a time as fit in memory."""
+        size = chunk_rows(self.model.vocab_size)
+        return [slice(begin, min(begin + size, len(self))) for begin in range(first, len(self), size)]
+
+
+@dataclass
+class FromWeights(Distributions):
+    """Of a model whose weights are here."""
 
     model: LoadedModel
     hidden: Tensor
     """What its head takes, [T, ...]."""
 
+    def __len__(self) -> int:
+        return len(self.hidden)
+
     def log_p(self, rows: slice) -> Tensor:
-        """log p of every token, [n, V], in float32 (float64 for a float64 model)."""
+        """See `Distributions`."""
         return self.model.head.logits(self.hidden[rows]).log_softmax(dim=-1)
 
-    def losses(self, labels: Tensor, first: int) -> Tensor:
-        """-log p of the labels of rows `first` to T: fp64 [T - first], nats, on the CPU."""
-        return torch.cat([-_of_labels(self.log_p(rows), labels[rows]) for rows in self.chunks(first)])
 
-    def top(self, first: int) -> tuple[Tensor, Tensor]:
-        """Ids and log p of the `TOP` likeliest tokens of these rows, [T - first, TOP] each."""
-        found = [self.log_p(rows).topk(min(TOP, self.model.vocab_size)) for rows in self.chunks(first)]
-        log_p, ids = (torch.cat([each.cpu() for each in parts]) for parts in zip(*found, strict=True))
-        return ids, log_p
+@dataclass
+class FromLlamaCpp(Distributions):
+    """Of a model that llama.cpp runs: the window is read as its rows are asked for, and none are kept."""
 
-    def chunks(self, first: int) -> list[slice]:
-        """The rows from `first` on, as many at a time as fit in memory."""
-        size = chunk_rows(self.model.vocab_size)
-        return [slice(begin, begin + size) for begin in range(first, len(self.hidden), size)]
+    model: LlamaCpp
+    view: NDArray[np.int64]
+    """What it reads, [T]."""
+    _next: int = field(default=-1, init=False)
+    _logits: Iterator[Tensor] = field(init=False, repr=False)
+    _held: Tensor = field(init=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def log_p(self, rows: slice) -> Tensor:
+        """See `Distributions`."""
+        if rows.start != self._next:
+            self._logits = self.model.logits(self.view, rows.start)
+            self._held = torch.empty((0, self.model.vocab_size))
+        n = rows.stop - rows.start
+        while len(self._held) < n:
+            self._held = torch.cat([self._held, next(self._logits)])
+        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
+        return found.log_softmax(dim=-1)
 
 
 class Numbers(NamedTuple):
@@ -64,16 +112,12 @@ class Numbers(NamedTuple):
     cold: Tensor | None = None
     """`values` without the server's prefix cache, of an endpoint's decode path."""
 
-    def losses(self, labels: Tensor, first: int) -> Tensor:
-        """The values."""
-        return self.values
-
-    def top(self, first: int) -> tuple[Tensor, Tensor] | None:
-        """The likeliest tokens."""
-        return self.likeliest
+    def numbers(self, labels: Tensor, first: int) -> Numbers:
+        """As `Distributions.numbers`."""
+        return self
 
 
-Predictions = FromWeights | Numbers
+Predictions = Distributions | Numbers
 
 
 def predictions(
@@ -85,6 +129,8 @@ def predictions(
     """
     if isinstance(model, LoadedModel):
         return [FromWeights(model, each) for each in read_along(model, torch.from_numpy(views))]
+    if isinstance(model, LlamaCpp):
+        return [FromLlamaCpp(model, view) for view in views]
     labels = list(windows[:, first + 1 :])
     if isinstance(model, Endpoint) and model.path.decode:
         # Cold first: afterwards the cache holds these prompts.
@@ -115,13 +161,12 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
     Raises:
         NonFiniteLogits: a number is NaN or infinite; its position is the row.
     """
-    if isinstance(a, FromWeights) and isinstance(b, FromWeights):
+    if isinstance(a, Distributions) and isinstance(b, Distributions):
         parts = [_exact(a.log_p(rows), b.log_p(rows), labels[rows]) for rows in a.chunks(first)]
         own, other, *apart = (torch.cat(each) for each in zip(*parts, strict=True))
         bounded = False
     else:
-        own, other = a.losses(labels, first), b.losses(labels, first)
-        top_a, top_b = a.top(first), b.top(first)
+        (own, top_a, _), (other, top_b, _) = (each.numbers(labels, first) for each in (a, b))
         apart = [] if top_a is None or top_b is None else _bounded(top_a, top_b)
         bounded = bool(apart)
     try:
@@ -176,8 +221,8 @@ def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]
 @torch.no_grad()
 def kept(predicted: Predictions, labels: Tensor, first: int) -> dict[str, str]:
     """Predictions as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64."""
-    record = {"losses": _packed(predicted.losses(labels, first), np.float32)}
-    top = predicted.top(first)
+    losses, top, _ = predicted.numbers(labels, first)
+    record = {"losses": _packed(losses, np.float32)}
     if top is not None:
         record |= {"top_ids": _packed(top[0], np.int32), "top_log_p": _packed(top[1], np.float32)}
     return record

@@ -32,7 +32,7 @@ from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Reader
+    from lengthwise.models import Predictor, Reader
 
 _FIRST_EDGE = 16
 _PASSAGE = 64
@@ -159,6 +159,23 @@ class RepeatedWindows(WindowMeasurement):
             about = {"content": layouts[length].sequences(stretch.ids), "length": length}
             found.append(self.item(f"L{length}/w{index:04d}", stretch, length, tokens=2 * length, **about))
         return found
+
+    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
+        """Raise UsageError unless all tokenizers, llama.cpp's own among them, make the same ids of windows' text."""
+        from lengthwise.models.llama_cpp import LlamaCpp
+
+        shortest = min(each.text for each in self.layouts().values())
+        for item in items[:3]:
+            text = model.tokenizer.decode(item.content[0, :shortest])
+            made = [list(each.tokenizer(text, add_special_tokens=False).input_ids) for each in (model, other)]
+            one, *others = made + [each.ids_of(text) for each in (model, other) if isinstance(each, LlamaCpp)]
+            for two in others:
+                if one != two:
+                    raise UsageError(
+                        f"the tokenizers make other ids of the same text ({len(one)} and {len(two)} tokens)",
+                        expected="one tokenizer: log-probabilities of other tokens cannot be compared",
+                        fix="compare answers: `lengthwise eval` of each with --out, then both runs",
+                    )
 
     def read_as(
         self, model: Reader, items: Sequence[Item]

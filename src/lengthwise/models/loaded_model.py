@@ -286,7 +286,9 @@ def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
     if isinstance(model, LoadedModel):
         return model
     raise UsageError(
-        f"{model.name} is an endpoint, and {needs}", expected="a model whose weights are loaded here", fix=fix
+        f"the weights of {model.name} are not loaded here, and {needs}",
+        expected="a model whose weights are loaded here",
+        fix=fix,
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lengthwise.errors import MissingError, UsageError, nearest, shown
-from lengthwise.files import is_url, named_path
+from lengthwise.files import LLAMA_CPP, is_url, named_path
 from lengthwise.machine import process_count, usable_device
 from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
@@ -57,12 +57,16 @@ def as_model(model: ModelLike) -> Predictor:
 
 
 def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
-    """The model of a subject, loaded, or its endpoint, opened; `tokenizer` for an endpoint that names none.
+    """The model of a subject, loaded, or its endpoint or GGUF file, opened; `tokenizer` for these if they name none.
 
     Raises:
-        UsageError, MissingError: as `load` or `Endpoint`; or a setting that only the other of the two has.
+        UsageError, MissingError: as `load`, `Endpoint` or `LlamaCpp`; or a setting that only another of them has.
     """
     check_served(subject)
+    if subject.model.startswith(LLAMA_CPP):
+        from lengthwise.models.llama_cpp import LlamaCpp
+
+        return LlamaCpp(subject, tokenizer=tokenizer)
     path, make_cache = reading_path(subject), cache_maker(subject)
     model: Any
     if is_url(subject.model):

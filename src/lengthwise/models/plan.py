@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import MissingError, UsageError, reason
-from lengthwise.files import is_url
+from lengthwise.files import runs_elsewhere
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.head import CHUNK_BYTES
@@ -49,13 +49,17 @@ class Cost:
 
 SERVED_COST = Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests")
 """What is known of a model that a server runs."""
+LLAMA_COST = Cost(
+    memory_basis="llama.cpp's: the file, and its cache of one window", seconds_basis="llama.cpp's"
+)
+"""What is known of a model that llama.cpp runs."""
 
 
 def unknown_cost(model: str) -> Cost | None:
     """What is known of a model that is made or converted at its first use; None if its configuration is there."""
     if model in EMBEDDED and made_folder(model) is None:
         return Cost(parameters=EMBEDDED[model].parameters)
-    return Cost() if model.lower().endswith(".gguf") else None
+    return Cost() if model.lower().endswith(".gguf") and not runs_elsewhere(model) else None
 
 
 def planned_config(name: str) -> Any:
@@ -184,7 +188,7 @@ def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
     Raises:
         UsageError, MissingError: as `open_model`, for what does not need the weights.
     """
-    if is_url(subject.model):
+    if runs_elsewhere(subject.model):
         return open_model(subject, tokenizer=tokenizer)
     cache_maker(subject)
     resolved = resolve(subject.model)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import runs_elsewhere
 from lengthwise.settings import Subject
 
 CHUNK = 256
@@ -51,7 +52,8 @@ def reading_path(subject: Subject) -> ReadingPath:
     Raises:
         UsageError: no such path, or one pass with a cache, which it would never read.
     """
-    cached = subject.kv_cache is not None or subject.cache is not None
+    # llama.cpp reads every token from its cache.
+    cached = not runs_elsewhere(subject.model) and (subject.kv_cache or subject.cache) is not None
     if subject.read is None:
         return ReadingPath(chunk=CHUNK if cached else None)
     parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d*)|decode(?:=0*([1-9]\d*))?", subject.read)

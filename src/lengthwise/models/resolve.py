@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
-from lengthwise.files import is_url, named_path, read_json
+from lengthwise.files import LLAMA_CPP, is_url, named_path, read_json, runs_elsewhere
 from lengthwise.models.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
 from lengthwise.settings import Subject
 
@@ -52,10 +52,11 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, or the hub cannot be reached.
     """
-    if is_url(name):
+    if runs_elsewhere(name):
+        what = "an endpoint" if is_url(name) else "read by llama.cpp"
         raise UsageError(
-            f"{name} is an endpoint, whose weights cannot be loaded",
-            fix="use a verb that measures, or lengthwise.models.Endpoint",
+            f"{name} is {what}: its weights cannot be loaded here",
+            fix="use a verb that measures, or lengthwise.models.open_model",
         )
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
@@ -123,11 +124,16 @@ def looks_like_path(name: str) -> bool:
 
 
 def check_served(subject: Subject) -> None:
-    """Raise UsageError for a setting that only weights have and an endpoint is given, or the other way round."""
-    served = is_url(subject.model)
-    what = "is an endpoint, whose server decides" if served else "is no endpoint"
-    names = ("adapter", "dtype", "device", "device_map", "tp_plan", "quantize", "attn", "kv_cache", "cache")
-    for name in names if served else ("served_model", "tokenizer"):
+    """Raise UsageError for a setting that a subject of its kind cannot take: weights, an endpoint or llama.cpp."""
+    of_weights = ("adapter", "dtype", "device_map", "tp_plan", "quantize", "attn", "cache")
+    if is_url(subject.model):
+        what = "is an endpoint, whose server decides"
+        names = (*of_weights, "device", "kv_cache", "rope_scaling", "n_ctx")
+    elif subject.model.startswith(LLAMA_CPP):
+        what, names = "is read by llama.cpp, which has no such setting", (*of_weights, "served_model")
+    else:
+        what, names = "is read by transformers", ("served_model", "tokenizer", "rope_scaling", "n_ctx")
+    for name in names:
         if getattr(subject, name) != Subject.model_fields[name].default:
             raise UsageError(f"{name} is given, and {subject.model} {what}", fix=f"leave {name} out")
 

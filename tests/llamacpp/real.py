@@ -2,8 +2,8 @@
 
     python tests/llamacpp/real.py --out runs/llamacpp
 
-Reads SmolLM2-135M from its own 4-bit GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache of
-f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so each
+Reads SmolLM2-135M from its own 4-bit GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache
+of f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so each
 reads a window once; then the `PAIRS` are compared. Exits with 1 where a pair is not as it has to be. All numbers go
 to `results.json` in --out, which `python -m tools.docs.doc_tables keep` keeps for the documentation. What is finished
 there is not run again: half an hour to an hour on two cores.
@@ -69,7 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--length", type=int, nargs="*", help="other lengths, one pair of windows each")
-    parser.add_argument("--sides", nargs="*", default=list(SIDES), help="read these alone, and compare nothing")
+    parser.add_argument(
+        "--sides", nargs="*", default=list(SIDES), help="read these alone, and compare nothing"
+    )
     given = parser.parse_args()
     out: Path = given.out
     treat_sigterm_as_interrupt()
@@ -128,7 +130,9 @@ def found(lengths: dict[int, int], out: Path) -> Results:
             # One tolerance for each length, which a row of the whole run does not say.
             rows += [replace(row, model=NAME, arm=pair.arm, length=length) for row in results.rows]
             notes.append(f"{pair.arm}, {length:,} tokens: {' '.join(verdict(results.rows))}")
-    versions = {name: importlib.metadata.version(name) for name in ("llama-cpp-python", "torch", "transformers")}
+    versions = {
+        name: importlib.metadata.version(name) for name in ("llama-cpp-python", "torch", "transformers")
+    }
     config: dict[str, Any] = {"lengths": lengths, "sides": {k: list(v) for k, v in SIDES.items()}}
     return Results(
         kind=KIND,

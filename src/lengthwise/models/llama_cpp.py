@@ -238,6 +238,9 @@ class LlamaCpp:
         how.n_ctx, how.n_batch, how.n_ubatch = room, self.batch, self.batch
         how.n_threads = how.n_threads_batch = torch.get_num_threads()
         how.type_k = how.type_v = CACHE_TYPES[self.kv_cache]
+        if self.kv_cache == "f32":
+            # Flash attention would round it to f16.
+            how.flash_attn_type = 0
         for name, value in self._rope.items():
             setattr(how, name, value)
         context = c.llama_init_from_model(self._model, how)

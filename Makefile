@@ -6,6 +6,7 @@ READY := $(VENV)/.ready
 # Most modules of the packages are never imported, and compiling all of them is half of the work.
 INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 SERVED := .venv-served
+LLAMACPP := .venv-llamacpp
 DOCS := .venv-docs
 # An environment for the built package alone, and the one that builds it.
 INSTALLED := .venv-installed
@@ -18,7 +19,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo seeds tables tutorials reference docs test suite studies quick chaos recipes cluster compare served compat release lint types clean
+.PHONY: help setup demo seeds tables tutorials reference docs test suite studies quick chaos recipes cluster compare served compat llamacpp release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -97,6 +98,19 @@ $(SERVED)/.ready:
 	  sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
 	touch $(SERVED)/.ready
 
+llamacpp: $(READY) $(LLAMACPP)/.ready  ## llama.cpp in this process against transformers: its tests, then an hour of SmolLM2
+	$(LLAMACPP)/bin/python -m pytest tests/llamacpp tests/models/test_llama_cpp.py
+	PYTHONPATH=$(CURDIR) $(LLAMACPP)/bin/python tests/llamacpp/real.py --out runs/llamacpp
+
+# It takes the packages of .venv, and adds llama.cpp, which pip compiles.
+$(LLAMACPP)/.ready: $(READY)
+	@echo "llama-cpp-python is compiled from source: up to 18 minutes on two cores"
+	$(PYTHON) -m venv $(LLAMACPP)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(LLAMACPP)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lengthwise-packages.pth
+	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF $$CMAKE_ARGS" $(LLAMACPP)/bin/python -m $(INSTALL) --no-deps llama-cpp-python==0.3.36 diskcache
+	touch $@
+
 compat: $(READY)  ## parts of the tests on Python 3.12 and 3.13, with the lowest versions, and as on a processor with AVX2
 	$(PYTHON) -m venv .venv-compat/uv
 	.venv-compat/uv/bin/python -m $(INSTALL) uv
@@ -121,4 +135,4 @@ types: $(READY)  ## pyright on the package
 	$(BIN)/pyright
 
 clean:  ## remove the environment and all runs
-	rm -rf $(VENV) $(SERVED) $(DOCS) $(INSTALLED) .venv-compat site build dist runs
+	rm -rf $(VENV) $(SERVED) $(LLAMACPP) $(DOCS) $(INSTALLED) .venv-compat site build dist runs

@@ -3,10 +3,11 @@
     python tests/llamacpp/real.py --out runs/llamacpp
 
 Reads SmolLM2-135M from its own 4-bit GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache
-of f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so each
-reads a window once; then the `PAIRS` are compared. Exits with 1 where a pair is not as it has to be. All numbers go
-to `results.json` in --out, which `python -m tools.docs.doc_tables keep` keeps for the documentation. What is finished
-there is not run again: half an hour to an hour on two cores.
+of f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so
+each reads a window once; then the `PAIRS` are compared. Exits with 1 where a pair is not as it has to be.
+
+All numbers go to `results.json` in --out, which `python -m tools.docs.doc_tables keep` keeps for the documentation.
+What is finished there is not run again: about an hour on two cores.
 """
 
 from __future__ import annotations

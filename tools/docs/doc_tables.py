@@ -62,6 +62,16 @@ def _served(results: Results, which: str) -> Table:
     }[which](results)
 
 
+def _llamacpp(results: Results, which: str) -> Table:
+    from tools.docs import llamacpp_tables
+
+    return {
+        "comparisons": llamacpp_tables.comparisons_table,
+        "positions": llamacpp_tables.positions_table,
+        "verdicts": llamacpp_tables.verdicts_table,
+    }[which](results)
+
+
 def _recipe_plans(root: Path) -> Table:
     from tools.docs.recipe_tables import plans_table
 
@@ -174,6 +184,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "compare": lambda root, name, which: _compared(kept_run(root, name), which),
+    "llamacpp": lambda root, name, which: _llamacpp(kept_run(root, name), which),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
@@ -266,6 +277,9 @@ def show(results: Results) -> list[Table]:
         "tiny-books": lambda: [_tiny_books(results)],
         "compare-real": lambda: [_compared(results, which) for which in ("faults", "sound")],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],
+        "llamacpp-real": lambda: [
+            _llamacpp(results, which) for which in ("comparisons", "positions", "verdicts")
+        ],
         "sharded-recipes": lambda: [_recipe_runs(results)],
     }
     if kind not in others:

@@ -49,7 +49,10 @@ USUAL_ELSEWHERE = 0.08
 """The same where one side is computed by other software, in a dtype that is not known here."""
 FLOORS = 2.0
 """The tolerance in floors."""
-SIDE = ("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read", "served_model", "tokenizer", "rope_scaling", "n_ctx")
+SIDE = (
+    *("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read"),
+    *("served_model", "tokenizer", "rope_scaling", "n_ctx"),
+)
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""

@@ -35,7 +35,7 @@ class Distributions:
     Rows are asked for in ascending order, so that a model may read the window on the way.
     """
 
-    model: LoadedModel | LlamaCpp
+    model: Any
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -85,20 +86,21 @@ class LlamaCpp:
         self.file = named_path(self.name.removeprefix(LLAMA_CPP), what="the GGUF file").absolute()
         self._device = subject.device
         try:
-            import llama_cpp
+            # By name: this module has the same.
+            c: Any = importlib.import_module("llama_cpp")
         # A library that was built for another machine raises other errors than ImportError.
         except (ImportError, OSError, RuntimeError) as error:
             raise MissingError(f"llama.cpp cannot be loaded: {reason(error)}", fix=INSTALL) from error
         if not self.file.is_file():
             raise MissingError(f"there is no file {self.file}", expected=f"{LLAMA_CPP}FILE.gguf")
-        self._c: Any = llama_cpp
+        self._c = c
         self._said: list[str] = []
         self._model = self._loaded()
-        weakref.finalize(self, llama_cpp.llama_model_free, self._model)
-        self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
-        self.vocab_size: int = llama_cpp.llama_vocab_n_tokens(self._vocabulary)
-        self.trained_length: int | None = llama_cpp.llama_model_n_ctx_train(self._model)
-        self.parameters: int = llama_cpp.llama_model_n_params(self._model)
+        weakref.finalize(self, c.llama_model_free, self._model)
+        self._vocabulary = c.llama_model_get_vocab(self._model)
+        self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
+        self.trained_length: int | None = c.llama_model_n_ctx_train(self._model)
+        self.parameters: int = c.llama_model_n_params(self._model)
         named = subject.tokenizer or tokenizer
         self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named or _tokenizer(self.file)
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None

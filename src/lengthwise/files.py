@@ -73,9 +73,9 @@ LLAMA_CPP = "llama.cpp:"
 """What the name of a GGUF file begins with that llama.cpp reads."""
 
 
-def runs_elsewhere(name: str) -> bool:
-    """Whether another program runs the model: the server of an endpoint, or llama.cpp in this process."""
-    return is_url(name) or name.startswith(LLAMA_CPP)
+def runs_elsewhere(name: str) -> str | None:
+    """What the model is if its weights are not loaded here: an endpoint, or read by llama.cpp in this process."""
+    return "an endpoint" if is_url(name) else "read by llama.cpp" if name.startswith(LLAMA_CPP) else None
 
 
 def named_path(name: str | Path, *, what: str) -> Path:

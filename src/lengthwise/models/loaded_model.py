@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import UsageError
+from lengthwise.files import runs_elsewhere
 from lengthwise.models.extension import Extension, read_extension
 from lengthwise.models.head import (
     FullLogits,
@@ -281,12 +282,12 @@ def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
     """The model, if its weights are here.
 
     Raises:
-        UsageError: it is an endpoint; says what `needs` the weights, and the `fix`.
+        UsageError: it runs elsewhere; says what `needs` the weights, and the `fix`.
     """
     if isinstance(model, LoadedModel):
         return model
     raise UsageError(
-        f"the weights of {model.name} are not loaded here, and {needs}",
+        f"{model.name} is {runs_elsewhere(model.name) or 'not loaded here'}, and {needs}",
         expected="a model whose weights are loaded here",
         fix=fix,
     )

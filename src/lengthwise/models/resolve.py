@@ -52,10 +52,9 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, or the hub cannot be reached.
     """
-    if runs_elsewhere(name):
-        what = "an endpoint" if is_url(name) else "read by llama.cpp"
+    if what := runs_elsewhere(name):
         raise UsageError(
-            f"{name} is {what}: its weights cannot be loaded here",
+            f"{name} is {what}, whose weights cannot be loaded",
             fix="use a verb that measures, or lengthwise.models.open_model",
         )
     path = named_path(name, what="the model")

@@ -168,14 +168,14 @@ class RepeatedWindows(WindowMeasurement):
         for item in items[:3]:
             text = model.tokenizer.decode(item.content[0, :shortest])
             made = [list(each.tokenizer(text, add_special_tokens=False).input_ids) for each in (model, other)]
-            one, *others = made + [each.ids_of(text) for each in (model, other) if isinstance(each, LlamaCpp)]
-            for two in others:
-                if one != two:
-                    raise UsageError(
-                        f"the tokenizers make other ids of the same text ({len(one)} and {len(two)} tokens)",
-                        expected="one tokenizer: log-probabilities of other tokens cannot be compared",
-                        fix="compare answers: `lengthwise eval` of each with --out, then both runs",
-                    )
+            made += [each.ids_of(text) for each in (model, other) if isinstance(each, LlamaCpp)]
+            if any(ids != made[0] for ids in made):
+                counts = " and ".join(str(len(ids)) for ids in made)
+                raise UsageError(
+                    f"the tokenizers make other ids of the same text ({counts} tokens)",
+                    expected="one tokenizer: log-probabilities of other tokens cannot be compared",
+                    fix="compare answers: `lengthwise eval` of each with --out, then both runs",
+                )
 
     def read_as(
         self, model: Reader, items: Sequence[Item]

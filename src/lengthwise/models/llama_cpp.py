@@ -6,10 +6,10 @@ are handed on in pieces; no tensor of [T, V] is made.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import importlib
+import re
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,11 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest
 from lengthwise.files import LLAMA_CPP, named_path
 from lengthwise.models.head import NonFiniteLogits, chunk_rows, require_finite
 from lengthwise.models.reading_path import ReadingPath, reading_path
-from lengthwise.models.resolve import quiet_transformers, read_tokenizer
+from lengthwise.models.resolve import ResolvedModel, read_tokenizer
 from lengthwise.settings import Subject
 from lengthwise.text import tokenizer_fingerprint
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 BATCH = 512
@@ -48,18 +46,16 @@ CACHE_TYPES = {
 ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
 """llama.cpp's rope scalings, with their numbers in llama.h."""
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
-_SAMPLED = 1024
-"""Blocks of the file that a fingerprint reads."""
-_BLOCK = 4096
-"""Bytes of a block."""
+_BLOCKS, _BLOCK = 1024, 4096
+"""Blocks of the file that a fingerprint reads, and the bytes of each."""
 _ERROR = 4
 """The level of errors in llama.cpp's log."""
+_LOG: list[Any] = []
+"""The log callback that llama.cpp has: it keeps no reference, and calls it until another one is set."""
 
 
 class LlamaCpp:
-    """A model that llama.cpp runs, as a `Predictor`.
-
-    Weights stay as they are in the file: llama.cpp may repack them for a processor, which rounds differently.
+    """A model that llama.cpp runs, as a `Predictor`. Weights are not repacked for the processor.
 
     Args:
         subject: its model is `llama.cpp:FILE.gguf`. `kv_cache` is one of `CACHE_TYPES` (default f16); `rope_scaling`
@@ -77,14 +73,15 @@ class LlamaCpp:
         self.name = subject.model
         self.kv_cache = subject.kv_cache or "f16"
         if self.kv_cache not in CACHE_TYPES:
-            raise UsageError(
-                f"llama.cpp has no cache {subject.kv_cache!r}", expected=nearest(self.kv_cache, CACHE_TYPES)
-            )
+            raise UsageError(f"no cache {self.kv_cache!r}", expected=nearest(self.kv_cache, CACHE_TYPES))
         self.rope_scaling, self._rope = subject.rope_scaling, rope_settings(subject.rope_scaling)
-        self.batch, self.path = _path(subject)
+        path = reading_path(subject)
+        if path.chunk is not None and path.chunk > BATCH:
+            raise UsageError(f"read is {subject.read!r}", expected=f"batches of at most {BATCH} tokens")
+        # A batch reads from the cache from the first token on: it is no chunk.
+        self.batch, self.path = path.chunk or BATCH, ReadingPath(decode=path.decode)
         self.max_positions = subject.n_ctx
         self.file = named_path(self.name.removeprefix(LLAMA_CPP), what="the GGUF file").absolute()
-        self._device = subject.device
         try:
             # By name: this module has the same.
             c: Any = importlib.import_module("llama_cpp")
@@ -93,16 +90,16 @@ class LlamaCpp:
             raise MissingError(f"llama.cpp cannot be loaded: {reason(error)}", fix=INSTALL) from error
         if not self.file.is_file():
             raise MissingError(f"there is no file {self.file}", expected=f"{LLAMA_CPP}FILE.gguf")
-        self._c = c
-        self._said: list[str] = []
-        self._model = self._loaded()
+        self._c, self._said = c, list[str]()
+        self._model = self._loaded(gpu=subject.device != "cpu")
         weakref.finalize(self, c.llama_model_free, self._model)
         self._vocabulary = c.llama_model_get_vocab(self._model)
         self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
         self.trained_length: int | None = c.llama_model_n_ctx_train(self._model)
-        self.parameters: int = c.llama_model_n_params(self._model)
-        named = subject.tokenizer or tokenizer
-        self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named or _tokenizer(self.file)
+        if (named := subject.tokenizer or tokenizer) is None:
+            own = ResolvedModel(self.name, str(self.file.parent))
+            named = read_tokenizer(own, gguf_file=self.file.name)
+        self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
@@ -110,10 +107,8 @@ class LlamaCpp:
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if no context of `tokens` tokens can be made."""
         if self.max_positions is not None and tokens > self.max_positions:
-            raise UsageError(
-                f"{tokens} tokens are read, and n_ctx is {self.max_positions}",
-                fix="leave n_ctx out, or use a shorter length",
-            )
+            problem = f"{tokens} tokens are read, and n_ctx is {self.max_positions}"
+            raise UsageError(problem, fix="leave n_ctx out, or use a shorter length")
         self._context(tokens)
 
     def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
@@ -133,8 +128,6 @@ class LlamaCpp:
         batch = c.llama_batch_init(self.batch, 0, 1)
         try:
             for piece in ReadingPath(self.batch, self.path.decode).pieces(len(view)):
-                if turn != self._turn:
-                    raise LengthwiseError(f"{self.name} was asked for another text while it read one")
                 batch.n_tokens = piece
                 for row, token in enumerate(view[begin : begin + piece]):
                     batch.token[row], batch.pos[row] = int(token), begin + row
@@ -149,6 +142,8 @@ class LlamaCpp:
                     # llama.cpp writes the next batch's to the same place.
                     place = c.llama_get_logits_ith(context, piece - rows + start)
                     yield torch.from_numpy(np.ctypeslib.as_array(place, shape=(n, self.vocab_size)).copy())
+                    if turn != self._turn:
+                        raise LengthwiseError(f"{self.name} was asked for another text while it read one")
         finally:
             c.llama_batch_free(batch)
 
@@ -156,18 +151,16 @@ class LlamaCpp:
         """See `Predictor.token_losses`. Views are read one after the other."""
         found = []
         for index, (view, some) in enumerate(zip(views, labels, strict=True)):
-            first = done = len(view) - len(some)
-            targets, parts = torch.from_numpy(np.array(some, dtype=np.int64)), []
+            first = len(view) - len(some)
+            left, parts = torch.from_numpy(np.array(some, dtype=np.int64)), []
             for logits in self.logits(view, first):
-                wanted = targets[done - first : done - first + len(logits)]
-                losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
-                try:
-                    require_finite(losses)
-                except NonFiniteLogits as error:
-                    raise NonFiniteLogits(done + error.position, view=index) from error
-                parts.append(losses.double())
-                done += len(logits)
-            found.append(torch.cat(parts))
+                labels_here, left = left[: len(logits)], left[len(logits) :]
+                parts.append(torch.nn.functional.cross_entropy(logits, labels_here, reduction="none"))
+            found.append(torch.cat(parts).double())
+            try:
+                require_finite(found[-1])
+            except NonFiniteLogits as error:
+                raise NonFiniteLogits(first + error.position, view=index) from error
         return found
 
     def next_logits(self, view: NDArray[Any]) -> Tensor:
@@ -186,7 +179,7 @@ class LlamaCpp:
         size = self.file.stat().st_size
         digest = hashlib.sha256(f"{size}\n".encode())
         with self.file.open("rb") as stream:
-            for start in np.linspace(0, max(0, size - _BLOCK), _SAMPLED, dtype=np.int64):
+            for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
                 stream.seek(int(start))
                 digest.update(stream.read(_BLOCK))
         return {"weights": digest.hexdigest()[:32], "tokenizer": tokenizer_fingerprint(self.tokenizer)}
@@ -199,46 +192,48 @@ class LlamaCpp:
             "name": self.name,
             "source": str(self.file),
             "architecture": words.value.decode(errors="replace"),
-            "parameters": self.parameters,
+            "parameters": self._c.llama_model_n_params(self._model),
             "dtype": f"as in the file; cache {self.kv_cache}",
             "vocab_size": self.vocab_size,
             "trained_length": self.trained_length,
-            "max_positions": self.max_positions,
             "rope_scaling": self.rope_scaling or "as in the file",
             "batch": self.batch,
-            "tokenizer": type(self.tokenizer).__name__,
             "llama-cpp-python": self._c.__version__,
         }
 
-    def _loaded(self) -> Any:
-        c = self._c
-        # The library keeps no reference, and calls it until another one is set.
-        _LOG[:] = [c.llama_log_callback(_logger(self._said))]
-        c.llama_log_set(_LOG[0], ctypes.c_void_p(0))
+    def _loaded(self, *, gpu: bool) -> Any:
+        c, said = self._c, self._said
+
+        @c.llama_log_callback
+        def log(level: int, text: bytes, _: Any) -> None:
+            if level == _ERROR:
+                said.append(text.decode(errors="replace"))
+
+        _LOG[:] = [log]
+        c.llama_log_set(log, ctypes.c_void_p(0))
         c.llama_backend_init()
         how = c.llama_model_default_params()
         how.use_extra_bufts = False
-        if self._device == "cpu":
-            how.n_gpu_layers = 0
+        how.n_gpu_layers = -1 if gpu else 0
         model = c.llama_model_load_from_file(str(self.file).encode(), how)
         if not model:
-            raise UsageError(
-                f"llama.cpp cannot read {self.file}: {self._last_words()}",
-                expected="a whole GGUF file of a model that this llama.cpp knows",
-            )
+            expected = "a whole GGUF file of a model that this llama.cpp knows"
+            raise UsageError(f"llama.cpp cannot read {self.file}: {self._last_words()}", expected=expected)
         return model
 
     def _context(self, tokens: int) -> Any:
         """A context with room for `tokens` tokens."""
         room = self.max_positions or tokens
-        if self._open is not None and self._open[0] >= room:
-            return self._open[1]
         if self._open is not None:
-            self._open[2]()
-        c = self._c
-        how = c.llama_context_default_params()
+            had, context, free = self._open
+            if had >= room:
+                return context
+            free()
+        how = (c := self._c).llama_context_default_params()
         how.n_ctx, how.n_batch, how.n_ubatch = room, self.batch, self.batch
         how.n_threads = how.n_threads_batch = torch.get_num_threads()
+        # As llama-server does: a sliding window's cache is no longer than the window.
+        how.swa_full = False
         how.type_k = how.type_v = CACHE_TYPES[self.kv_cache]
         if self.kv_cache == "f32":
             # Flash attention would round it to f16.
@@ -258,18 +253,6 @@ class LlamaCpp:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
 
 
-_LOG: list[Any] = []
-"""The log callback that llama.cpp has."""
-
-
-def _logger(said: list[str]) -> Any:
-    def log(level: int, text: bytes, _: Any) -> None:
-        if level == _ERROR:
-            said.append(text.decode(errors="replace"))
-
-    return log
-
-
 def rope_settings(scaling: str | None) -> dict[str, Any]:
     """The context's settings for `none`, `linear:FACTOR` or `yarn:FACTOR`; none of them: as the file says.
 
@@ -278,40 +261,9 @@ def rope_settings(scaling: str | None) -> dict[str, Any]:
     """
     if scaling is None:
         return {}
-    kind, given, number = scaling.partition(":")
-    factor = 1.0
-    with contextlib.suppress(ValueError):
-        factor = float(number) if given else 0.0
-    wrong = kind not in ROPE_SCALINGS or (
-        factor != 0.0 if kind == "none" else not 1.0 < factor < float("inf")
-    )
-    if wrong:
-        raise UsageError(
-            f"rope_scaling is {scaling!r}",
-            expected="none, linear:FACTOR or yarn:FACTOR, with a factor above 1",
-        )
-    scale = {} if kind == "none" else {"rope_freq_scale": 1 / factor}
-    return {"rope_scaling_type": ROPE_SCALINGS[kind], **scale}
-
-
-def _path(subject: Subject) -> tuple[int, ReadingPath]:
-    """Tokens of a batch, and the path. A batch reads from the cache from the first token on: it is no chunk."""
-    path = reading_path(subject)
-    if path.chunk is not None and path.chunk > BATCH:
-        raise UsageError(f"read is {subject.read!r}", expected=f"batches of at most {BATCH} tokens")
-    return path.chunk or BATCH, ReadingPath(decode=path.decode)
-
-
-def _tokenizer(file: Path) -> Any:
-    """The tokenizer of a GGUF file, as transformers reads it."""
-    from transformers import AutoTokenizer
-
-    try:
-        with quiet_transformers():
-            return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    # The reader raises whatever a tokenizer that it does not know leads it to.
-    except Exception as error:
-        raise UsageError(
-            f"transformers cannot read the tokenizer in {file}: {reason(error)}",
-            fix="name it: tokenizer=FOLDER or a hub id",
-        ) from error
+    match = re.fullmatch(r"(none)|(linear|yarn):(\d+(?:\.\d+)?)", scaling)
+    if match is None or (match[3] and float(match[3]) <= 1):
+        expected = "none, linear:FACTOR or yarn:FACTOR, with a factor above 1"
+        raise UsageError(f"rope_scaling is {scaling!r}", expected=expected)
+    scale = {"rope_freq_scale": 1 / float(match[3])} if match[3] else {}
+    return {"rope_scaling_type": ROPE_SCALINGS[match[1] or match[2]], **scale}

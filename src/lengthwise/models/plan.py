@@ -49,9 +49,7 @@ class Cost:
 
 SERVED_COST = Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests")
 """What is known of a model that a server runs."""
-LLAMA_COST = Cost(
-    memory_basis="llama.cpp's: the file, and its cache of one window", seconds_basis="llama.cpp's"
-)
+LLAMA_COST = Cost(memory_basis="llama.cpp's: the file, and its cache", seconds_basis="llama.cpp's")
 """What is known of a model that llama.cpp runs."""
 
 

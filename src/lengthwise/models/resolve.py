@@ -171,8 +171,8 @@ def read_config(model: str | ResolvedModel) -> Any:
     return config
 
 
-def read_tokenizer(model: str | ResolvedModel) -> Any:
-    """The tokenizer of a model, without its weights; the folder may hold nothing else.
+def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
+    """The tokenizer of a model, without its weights; the folder may hold nothing else. `more` goes to transformers.
 
     Raises:
         MissingError: it is not there or cannot be loaded.
@@ -182,7 +182,7 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
     resolved = resolve(model) if isinstance(model, str) else model
     try:
         with quiet_transformers():
-            return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
+            return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments, **more)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
         raise unloadable(

@@ -129,8 +129,7 @@ class Subject(Settings):
     attn: Annotated[str | None, PYTHON_ONLY] = None
     """Implementation of attention: sdpa, eager, flash_attention_2, ... Default: transformers decides."""
     kv_cache: Annotated[str | None, PYTHON_ONLY] = None
-    """For `compare`: a cache of transformers, such as static or quanto-int4, that the model is read through; for
-    llama.cpp the type of its cache: f16, q8_0, q4_0, ..."""
+    """For `compare`: a cache of transformers (static, quanto-int4, ...), or the type of llama.cpp's (q8_0, ...)."""
     cache: Annotated[str | None, PYTHON_ONLY] = None
     """For `compare`: module:function that returns a cache of your own."""
     rope_scaling: Annotated[str | None, PYTHON_ONLY] = None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, MissingError, UsageError
-from lengthwise.files import is_url, runs_elsewhere
+from lengthwise.files import runs_elsewhere
 from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import few_documents
@@ -117,9 +117,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models.plan import (
-        LLAMA_COST, SERVED_COST, cost_by_shape, outline, reading_cost, unknown_cost
-    )
+    from lengthwise.models.plan import COST_ELSEWHERE, cost_by_shape, outline, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
     settings = {"kind": measurement.kind} | _config(measurement, spec)
@@ -149,7 +147,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         # The second model is not loaded.
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
-        cost = SERVED_COST if is_url(subject.model) else LLAMA_COST
+        cost = COST_ELSEWHERE[elsewhere]
     else:
         at_once = measurement.batch_size * prepared.longest
         cost = reading_cost(subject, tokens=facts["tokens_to_run"], at_once=at_once, longest=prepared.longest)

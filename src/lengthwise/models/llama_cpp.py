@@ -112,11 +112,7 @@ class LlamaCpp:
         self._context(tokens)
 
     def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
-        """Logits after the tokens from `first` on, in order: [n, V] at a time, fp32.
-
-        Args:
-            view: ids [T].
-            first: the first row; all before it are read without logits.
+        """Logits after the tokens of `view` [T] from `first` on, in order: [n, V] at a time, fp32.
 
         Raises:
             LengthwiseError: llama.cpp failed, or another text was read in between.

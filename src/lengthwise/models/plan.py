@@ -47,10 +47,15 @@ class Cost:
         }
 
 
-SERVED_COST = Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests")
-"""What is known of a model that a server runs."""
-LLAMA_COST = Cost(memory_basis="llama.cpp's: the file, and its cache", seconds_basis="llama.cpp's")
-"""What is known of a model that llama.cpp runs."""
+COST_ELSEWHERE = {
+    "an endpoint": Cost(
+        memory_basis="the server's", seconds_basis="the server's, and that of as many requests"
+    ),
+    "read by llama.cpp": Cost(
+        memory_basis="llama.cpp's: the file and its cache", seconds_basis="llama.cpp's"
+    ),
+}
+"""What is known of a model whose weights are not loaded here, by `runs_elsewhere`."""
 
 
 def unknown_cost(model: str) -> Cost | None:

@@ -85,7 +85,7 @@ def test_every_passage_came_before_in_its_own_window_alone(layout: Layout) -> No
 
 
 def test_edges() -> None:
-    assert position_edges(128) == [0, 16, 24, 32, 48, 64, 96, 128]
+    assert position_edges(256) == [0, 64, 96, 128, 192, 256]
     assert position_edges(100)[-2:] == [96, 100]
 
 
@@ -127,7 +127,7 @@ def test_the_numbers_are_those_of_whole_logits(
     for metric, value in expected.items():
         assert rows[metric, 128, None].value == pytest.approx(value.item(), abs=2e-5), metric
     at = torch.stack([(y - x).abs() for x, y in zip(own, other, strict=True)])
-    assert rows["difference", 128, 48].value == pytest.approx(at[:, 48:64].mean().item(), abs=2e-5)
+    assert rows["difference", 128, 64].value == pytest.approx(at[:, 64:96].mean().item(), abs=2e-5)
 
 
 def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
@@ -184,10 +184,10 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
     ("by", "words"),
     [
         (lambda p, _: 0.001, ["predicts as A does", "256 tokens"]),
-        (lambda p, _: 0.5 if p >= 48 else 0, ["equal to A up to 48 tokens", "0.5 nats"]),
+        (lambda p, _: 0.5 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.5 nats"]),
         (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "precision"]),
         (lambda p, _: 2.0, ["2 nats", "another model"]),
-        (lambda p, _: 1.0 if p < 48 else 0.1, ["in the first 48 tokens", "BOS"]),
+        (lambda p, _: 1.0 if p < 64 else 0.1, ["in the first 64 tokens", "BOS"]),
         (
             lambda p, length: 0.3 if length > 128 else 0,
             ["equal to A in windows of 128", "moves with the length"],

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from lengthwise.models import Predictor, Reader
 
-_FIRST_EDGE = 16
+_FIRST_EDGE = 64
+"""The first tokens are one bin: rounding is twice as large there, and a bin of few tokens exceeds the tolerance."""
 _PASSAGE = 64
 """Tokens of a passage; fewer in short windows."""
 _DISTANCES = 4
@@ -85,7 +86,7 @@ class Layout:
 
     @property
     def edges(self) -> list[int]:
-        """Edges of the bins of rows: 0, 16, 24, 32, 48, ..., two to each doubling; of decoded rows one bin."""
+        """Edges of the bins of rows: 0, 64, 96, 128, 192, ..., two to each doubling; of decoded rows one bin."""
         return [self.first, self.length] if self.decode else position_edges(self.length)
 
     def passages(self) -> list[tuple[int, int, slice]]:
@@ -189,7 +190,7 @@ class RepeatedWindows(WindowMeasurement):
 
 
 def position_edges(length: int) -> list[int]:
-    """Edges of the bins of positions: 0, 16, 24, 32, 48, ..., two to each doubling, and `length`."""
+    """Edges of the bins of positions: 0, 64, 96, 128, 192, ..., two to each doubling, and `length`."""
     edges = [0]
     step = _FIRST_EDGE
     while step < length:

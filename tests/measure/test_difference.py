@@ -46,13 +46,13 @@ class Shifted:
 
 
 class Copies:
-    """A side that predicts a token well (0.5 nats) where it came before after the same token, up to `reach` back."""
+    """A side that predicts a token with `loss` nats where it came before after the same token, up to `reach` back."""
 
     max_positions = trained_length = None
     path = ReadingPath()
 
-    def __init__(self, reach: int) -> None:
-        self.name, self.tokenizer, self._reach = "copies", tiny_tokenizer(), reach
+    def __init__(self, reach: int, loss: float = 0.5) -> None:
+        self.name, self.tokenizer, self._reach, self._loss = "copies", tiny_tokenizer(), reach, loss
 
     def check_ready(self, tokens: int) -> None:
         pass
@@ -65,7 +65,7 @@ class Copies:
         for ids, following in zip(views, labels, strict=True):
             pairs = list(zip(ids, following, strict=True))
             known = [pair in pairs[max(0, at - self._reach) : at] for at, pair in enumerate(pairs)]
-            found.append(torch.where(torch.tensor(known), 0.5, 3.0).double())
+            found.append(torch.where(torch.tensor(known), self._loss, 3.0).double())
         return found
 
 
@@ -166,6 +166,9 @@ def test_benefits_are_exact(make_documents: Callable[..., Any]) -> None:
         assert rows["benefit_kept", 1024, distance].value == pytest.approx(expected / 2.5, abs=0.05)
     [use] = verdict(list(rows.values()))[1:]
     assert "uses far context less" in use
+    weaker = rows_of(Difference(lengths=(1024,), windows=3), Copies(2000, 1.0), Copies(2000), documents)
+    [use] = verdict(list(weaker.values()))[1:]
+    assert "uses far context more" in use
 
 
 def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:

@@ -23,7 +23,7 @@ _CAUSES = {
 EARLIEST = 128
 """A difference that grows before this position is one of all positions: early tokens have little context."""
 LOST = 0.1
-"""The share of a benefit from which on a loss of it is called one."""
+"""The share of a benefit from which on a change of it is called one."""
 _FAR = 1.0
 """Nats a token from which on a flat difference is called more than precision."""
 
@@ -133,25 +133,24 @@ def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
 
 
 def _use(rows: Sequence[Row]) -> list[str]:
-    """Whether what is far back is used alike, at the distance where most is lost; nothing without a clear benefit."""
+    """Whether what is far back is used alike, where it differs most; nothing without a clear benefit."""
     at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
     benefits = (where for where, row in at.items() if where[0] == "benefit_a" and (row.ci_low or 0.0) > 0)
     clear = [(length, distance) for _, length, distance in benefits]
     if not clear:
         return ["Whether far context is used cannot be told: repeated passages have no clear benefit for A."]
 
-    def lost(place: tuple[int | None, int]) -> float:
-        return -(at["benefit_change", *place].value or 0.0)
-
-    worst = max(clear, key=lost)
-    a, b, change = (at[f"benefit_{what}", *worst] for what in ("a", "b", "change"))
-    sure = not change.stderr or (change.ci_high or 0.0) < 0
-    if sure and lost(worst) > LOST * (a.value or 0.0):
-        p = "" if change.p_holm is None else f" (p {change.p_holm:.2g} after Holm)"
-        return [
-            f"B uses far context less: a passage {worst[1]:,} tokens back is worth {b.value:.2g} nats per token in "
-            f"place of {a.value:.2g}{p}."
-        ]
+    changes = {place: at["benefit_change", *place] for place in clear}
+    for word, sign in (("less", -1.0), ("more", 1.0)):
+        worst, moved = max(changes.items(), key=lambda each: sign * (each[1].value or 0.0))
+        a, b = at["benefit_a", *worst], at["benefit_b", *worst]
+        sure = not moved.stderr or sign * ((moved.ci_high if sign < 0 else moved.ci_low) or 0.0) > 0
+        if sure and sign * (moved.value or 0.0) > LOST * (a.value or 0.0):
+            p = "" if moved.p_holm is None else f" (p {moved.p_holm:.2g} after Holm)"
+            return [
+                f"B uses far context {word}: a passage {worst[1]:,} tokens back is worth {b.value:.2g} nats per "
+                f"token in place of {a.value:.2g}{p}."
+            ]
     farthest = max(clear, key=lambda place: place[1])
     one, two = (f"{at[f'benefit_{side}', *farthest].value:.2g}" for side in "ab")
     return [

@@ -84,6 +84,8 @@ def test_kept_predictions_give_the_same_numbers(
     for name, which in (("a", model), ("b", other)):
         assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
     apart = lengthwise("compare", "a", "b", "--json").json
+    assert lengthwise("compare", "a", "b", "--fail-above", 1e-6).code == 4
+    assert lengthwise("compare", "a", "b", "--fail-above", 100, "--fail-use", 100).code == 0
     in_turn = lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--json").json
     assert in_turn["rows"] == [{**row, "model": in_turn["rows"][0]["model"]} for row in apart["rows"]]
 
@@ -117,4 +119,6 @@ def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -
     done = lengthwise("compare", model, model, *text, *SIZES, "--b", "read=decode=16", "--dry-run", "--json")
     assert done.json["tokens_to_run"] == 2 * 3 * 2 * 96
     assert done.json["decode_passes"] == 2 * 3 * 16
+    alone = lengthwise("compare", model, *text, *SIZES, "--decode", 16, "--dry-run", "--json")
+    assert done.json["seconds_at_least"] == pytest.approx(2 * alone.json["seconds_at_least"], rel=0.01)
     assert done.json["settings"]["side_b"]["read"] == "decode=16"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,10 +24,12 @@ _ABOVE = Parameter(
     "--fail-above",
     help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this.",
 )
+_Above = Annotated[float | None, _ABOVE]
 _USE = Parameter(
     "--fail-use",
     help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance.",
 )
+_Use = Annotated[float | None, _USE]
 
 
 def is_run_folder(path: str) -> bool:
@@ -46,8 +48,8 @@ def compare(
     dtype: Dtype = "auto",
     device: str = "auto",
     measurement: Difference,
-    threshold: Annotated[float | None, _ABOVE] = None,
-    fail_use: Annotated[float | None, _USE] = None,
+    threshold: _Above = None,
+    fail_use: _Use = None,
     sequential: bool = False,
     output: Output,
 ) -> int | None:
@@ -80,10 +82,7 @@ def compare(
         lengthwise compare ./model --out runs/a
         lengthwise compare runs/before runs/after
     """
-    limits = {"--fail-above": threshold, "--fail-use": fail_use}
-    for name, value in limits.items():
-        if value is not None and not math.isfinite(value):
-            raise UsageError(f"{name} is {value}", expected="a finite number")
+    limits = _limits(threshold, fail_use)
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared)
     from lengthwise.measure.kept_predictions import KeptPredictions, run_in_turn
@@ -92,7 +91,7 @@ def compare(
     spec: Any
     if second is None:
         of_two = {"--b": b or None, "--sequential": sequential or None, "--tolerance": measurement.tolerance}
-        given = [name for name, value in {**of_two, **limits}.items() if value is not None]
+        given = [*limits, *(name for name, value in of_two.items() if value is not None)]
         if given or (output.out is None and not output.dry_run):
             raise UsageError(
                 f"there is one model, {first}, and {', '.join(given) or 'nothing to compare it with'}",
@@ -109,9 +108,7 @@ def compare(
     if output.dry_run:
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
-    results = show(make, output)
-    code = 0 if threshold is None else fail_above(results, "difference", threshold)
-    return code if fail_use is None else max(code, _fail_use(results, fail_use))
+    return _exit_code(show(make, output), limits)
 
 
 def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str, Any]) -> Subject:
@@ -123,6 +120,21 @@ def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str,
     if runs_elsewhere(model):
         shared = {name: shared[name] for name in ("text", "split", *["device"] * (not is_url(model)))}
     return Subject(**{**shared, "model": model, **changes})
+
+
+def _limits(threshold: float | None, fail_use: float | None) -> dict[str, float]:
+    """The thresholds that are given, by their options."""
+    given = {"--fail-above": threshold, "--fail-use": fail_use}
+    for name, value in given.items():
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name} is {value}", expected="a finite number")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _exit_code(results: Results, limits: Mapping[str, float]) -> int:
+    """4 if a threshold is crossed, else 0."""
+    code = fail_above(results, "difference", limits["--fail-above"]) if "--fail-above" in limits else 0
+    return max(code, _fail_use(results, limits["--fail-use"]) if "--fail-use" in limits else 0)
 
 
 def _fail_use(results: Results, threshold: float) -> int:
@@ -145,13 +157,15 @@ def compare_runs(
     metric: tuple[str, ...] = (),
     correlate: tuple[str, str] | None = None,
     format: Literal["csv", "latex", "markdown"] | None = None,
+    threshold: _Above = None,
+    fail_use: _Use = None,
     as_json: AsJson = False,
-) -> None:
+) -> int | None:
     """Which differences between runs are more than noise?
 
     Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
     and p-values corrected for the whole table (Holm). Runs on different tokens are refused. Two runs of
-    `lengthwise compare MODEL --out RUN` are compared as their models would be.
+    `lengthwise compare MODEL --out RUN` are compared as their models would be, with --fail-above and --fail-use.
 
     Args:
         runs: Run folders (what --out named).
@@ -171,13 +185,20 @@ def compare_runs(
     from lengthwise.report.tables import comparison_table, rows_table
     from lengthwise.report.writers import written
 
+    limits = _limits(threshold, fail_use)
     pair = runs if len(runs) == 2 and all(map(is_run_folder, runs)) else ()
     kept = [read_run(Path(run).expanduser()) for run in pair]
     if kept and all(run.kind == "predictions" for run in kept):
         from lengthwise.measure.kept_predictions import difference_of_kept
 
-        print_results(difference_of_kept(*kept), Output(as_json=as_json))
-        return
+        found = difference_of_kept(*kept)
+        print_results(found, Output(as_json=as_json))
+        return _exit_code(found, limits)
+    if limits:
+        raise UsageError(
+            f"{', '.join(limits)} with runs that are no kept predictions",
+            expected="two models, or two runs of `lengthwise compare MODEL --out RUN`",
+        )
     if correlate is None:
         found, draw = comparison.compare_runs(runs, reference=reference, metrics=metric), comparison_table
     elif reference is not None or metric:
@@ -193,3 +214,4 @@ def compare_runs(
         print_table(table)
         for note in found.notes:
             print(note)
+    return None

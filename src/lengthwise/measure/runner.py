@@ -117,7 +117,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models.plan import COST_ELSEWHERE, cost_by_shape, outline, reading_cost, unknown_cost
+    from lengthwise.models.plan import cost_by_shape, cost_of_sides, outline, unknown_cost
     from lengthwise.models.resolve import check_served
 
     settings = {"kind": measurement.kind} | _config(measurement, spec)
@@ -147,10 +147,11 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         # The second model is not loaded.
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
-        cost = COST_ELSEWHERE[elsewhere]
-    else:
-        at_once = measurement.batch_size * prepared.longest
-        cost = reading_cost(subject, tokens=facts["tokens_to_run"], at_once=at_once, longest=prepared.longest)
+    sides = [subject] if second is None else [subject, second]
+    at_once = measurement.batch_size * prepared.longest
+    cost = cost_of_sides(
+        sides, tokens=facts["tokens_to_run"] // len(sides), at_once=at_once, longest=prepared.longest
+    )
     return {"settings": settings, **facts, **cost.to_dict()}
 
 

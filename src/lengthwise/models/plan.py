@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,7 @@ class Cost:
         }
 
 
-COST_ELSEWHERE = {
+_COST_ELSEWHERE = {
     "an endpoint": Cost(
         memory_basis="the server's", seconds_basis="the server's, and that of as many requests"
     ),
@@ -136,6 +136,24 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -
         "without the libraries' own few hundred MB",
         seconds_at_least=seconds,
         seconds_basis=basis,
+    )
+
+
+def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
+    """The cost of reading the same tokens with one model, or with two that are loaded together.
+
+    What is known of two costs is added; of models whose weights are elsewhere nothing is.
+
+    Raises:
+        UsageError, MissingError: as `reading_cost`.
+    """
+    local = [reading_cost(side, **read) for side in sides if not runs_elsewhere(side.model)]
+    if not local:
+        return _COST_ELSEWHERE[runs_elsewhere(sides[0].model) or ""]
+    return replace(
+        local[0],
+        memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
+        seconds_at_least=sum(cost.seconds_at_least or 0.0 for cost in local),
     )
 
 

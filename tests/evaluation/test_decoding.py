@@ -114,7 +114,10 @@ def test_what_is_shared_is_read_once() -> None:
     counting = Counting(model)
     likelihoods(model, prompts(), ANSWERS, batch_size=8)
     # 36 tokens but the last, which the shortest prompt's answers are predicted from; then the endings.
-    assert counting.read == [(1, 35), (6, 8)]
+    assert counting.read == [(1, 35), (3, 8), (1, 1), (2, 4)]
+    counting.read.clear()
+    likelihoods(model, [random_tokens(60, 1)], [[(5, 6), (7, 8), (9,)]])
+    assert counting.read == [(1, 59), (1, 1), (1, 2), (1, 2)], "a question is read once for all its answers"
     counting.read.clear()
     likelihoods(model, [random_tokens(50, 1)], [[(5,), (6,), (7,)]])
     assert counting.read == [(1, 50)], "answers of one token need one row, and no cache"

@@ -1,9 +1,10 @@
 """Greedy replies and likelihoods of given answers, after prompts with a common beginning.
 
-One forward pass over the tokens that all prompts begin with keeps keys and values; only what differs (a question,
-the answers to rank) is read for each prompt. That equals reading each prompt whole, up to rounding. What differs
-is read in batches of nearly equal length, padded between the shared part and the rest; masks and positions keep
-the padding out. (A sliding window would count padding as tokens, so there only endings of one length are batched.)
+One forward pass over the tokens that all prompts begin with keeps keys and values. Only what differs is read for each
+prompt, and after each question only the answers to rank. That equals reading each prompt whole, up to rounding. What
+differs is read in batches of nearly equal length, padded between the shared part and the rest; masks and positions
+keep the padding out. (A sliding window would count padding as tokens, so there only endings of one length are
+batched.)
 
 Logits are formed only for the rows that predict an answer's tokens, or for the last row. Nothing here takes
 gradients.
@@ -12,7 +13,7 @@ gradients.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 Tokens = tuple[int, ...]
 
 _WORTH_SHARING = 32
-"""Tokens. A shorter common beginning is read again for each prompt."""
+"""Tokens that a reader must save to read a common beginning by itself."""
 
 _WHERE = "what follows a prompt"
 
@@ -68,15 +69,19 @@ def likelihoods(
         found = iter(-float(each.sum()) for each in losses)
         return [[next(found) for _ in own] for own in answers]
     # The last token of an answer is never read; so answers of one token share one row.
-    rows = sorted(
-        {(*prompt, *answer[:-1]) for prompt, own in zip(prompts, answers, strict=True) for answer in own},
-        key=lambda row: (len(row), row),
+    rows: dict[Tokens, set[Tokens]] = {prompt: set() for prompt in prompts}
+    for prompt, own in zip(prompts, answers, strict=True):
+        rows[prompt] |= {(*prompt, *answer[:-1]) for answer in own}
+    check_positions_fit(
+        model.max_positions, max(len(row) for own in rows.values() for row in own), name=model.name
     )
-    check_positions_fit(model.max_positions, len(rows[-1]), name=model.name)
     hidden: dict[Tokens, Tensor] = {}
     with naming_bad_logits(model, _WHERE):
-        for batch, states, _ in _endings(model, rows, min(map(len, prompts)) - 1, batch_size):
-            hidden.update(zip(batch, states, strict=True))
+        beginning, shared = _beginning(model, [*rows], min(map(len, prompts)) - 1)
+        for prompt, own in rows.items():
+            after = beginning.fork(), shared
+            for batch, states, _ in _endings(model, _by_length(own), len(prompt) - 1, batch_size, after):
+                hidden.update(zip(batch, states, strict=True))
 
         def log_likelihood(prompt: Tokens, answer: Tokens) -> float:
             states = hidden[*prompt, *answer[:-1]][-len(answer) :]
@@ -114,7 +119,7 @@ def replies(
         return [_cut(model.tokenizer, text, until) for text in texts] if until else texts
     model = weights_of(model, needs="decoding reads its logits", fix="give a model")
     check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
-    rows = sorted(set(prompts), key=lambda row: (len(row), row))
+    rows = _by_length(set(prompts))
     stops = stop_ids | _eos_ids(model)
     found: dict[Tokens, str] = {}
 
@@ -152,21 +157,39 @@ def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
     return next((start for start in starts if until(start)), text)
 
 
-def _endings(
-    model: LoadedModel, rows: Sequence[Tokens], at_most: int, batch_size: int
-) -> Iterator[tuple[Sequence[Tokens], list[Tensor], PieceReader]]:
-    """Batches of rows with what the head takes for each row's tokens after the common beginning.
+def _by_length(rows: Iterable[Tokens]) -> list[Tokens]:
+    return sorted(rows, key=lambda row: (len(row), row))
 
-    The common beginning is of at most `at_most` tokens.
+
+def _beginning(
+    model: LoadedModel, rows: Sequence[Tokens], at_most: int, after: tuple[PieceReader, int] | None = None
+) -> tuple[PieceReader, int]:
+    """A reader that has read what all rows begin with, at most `at_most` tokens, and how many tokens these are.
+
+    `after` is a reader that has read the first of them, and their number.
     """
+    reader, read = after or (PieceReader(model), 0)
     # What the smallest and the greatest in dictionary order begin with, all others begin with too.
     pairs = zip(min(rows), max(rows), strict=False)
     shared = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)
-    if len(rows) < 2 or shared < _WORTH_SHARING:
-        shared = 0
-    beginning = PieceReader(model)
-    if shared:
-        beginning.read(torch.tensor([rows[0][:shared]]))
+    if (len(rows) - 1) * (shared - read) < _WORTH_SHARING:
+        return reader, read
+    reader.read(torch.tensor([rows[0][read:shared]]))
+    return reader, shared
+
+
+def _endings(
+    model: LoadedModel,
+    rows: Sequence[Tokens],
+    at_most: int,
+    batch_size: int,
+    after: tuple[PieceReader, int] | None = None,
+) -> Iterator[tuple[Sequence[Tokens], list[Tensor], PieceReader]]:
+    """Batches of rows with what the head takes for each row's tokens after the common beginning.
+
+    The arguments are those of `_beginning`.
+    """
+    beginning, shared = _beginning(model, rows, at_most, after)
     padded = beginning.takes_padding
     alike = itertools.groupby(rows, key=lambda row: None if padded else len(row))
     batches = [batch for _, some in alike for batch in in_groups(some, batch_size)]

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
+from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import ANY_TASK, Question, Task
 from lengthwise.measure.measurement import in_groups
 
@@ -39,6 +40,14 @@ _SAMPLES = 10
 
 MADE_UP = ANY_TASK | {"lengths", "text", "split", "seed"}
 """Settings that each made-up task takes."""
+
+LABELLED: dict[str, Any] = {
+    "metric": "accuracy",
+    "score": only_label,
+    "ranks": True,
+    "is_over": lambda reply: "." in reply,
+}
+"""What tasks share whose answer is one of the prompt's own labels."""
 
 Fact = tuple[str, float]
 """A sentence and its depth in 0 .. 1."""
@@ -94,8 +103,12 @@ def made_up(
         for length, sample in product(sorted(settings.lengths), range(settings.samples or _SAMPLES)):
             unit = f"s{sample:03d}"
             for background, facts, asked in contexts(settings, corpus, length, sample):
-                depths = ["" if each.depth is None else f"/d{each.depth:g}" for each in asked]
-                keys = [f"{name}/L{length}{depth}/{unit}" for depth in depths]
+                several = len(asked) > 1
+                parts = [
+                    f"/d{each.depth:g}" if each.depth is not None else f"/q{index}" * several
+                    for index, each in enumerate(asked)
+                ]
+                keys = [f"{name}/L{length}{part}/{unit}" for part in parts]
                 context = build_haystack(
                     tokenizer, asked, head=head, background=background, facts=facts, length=length
                 )
@@ -106,6 +119,11 @@ def made_up(
         return found
 
     return Task(name=name, questions=questions, takes=takes, **options)
+
+
+def quarter(place: float) -> str:
+    """The quarter of the context that a place in 0 .. 1 is in, as a bucket of the tables."""
+    return ("first", "second", "third", "last")[min(3, int(4 * place))] + " quarter"
 
 
 def build_haystack(

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.evaluation.aggregation import AGGREGATION
+from lengthwise.evaluation.association import ASSOCIATION
 from lengthwise.evaluation.babilong import BABILONG
+from lengthwise.evaluation.chains import CHAINS
 from lengthwise.evaluation.longbench_e import LONGBENCH_E
 from lengthwise.evaluation.needle import NEEDLE
+from lengthwise.evaluation.ordinals import ORDINALS
 from lengthwise.evaluation.task import Family, Task
 from lengthwise.evaluation.tracking import TRACKING
 
@@ -16,6 +20,10 @@ FAMILIES: tuple[Family, ...] = (
     BABILONG,
     LONGBENCH_E,
     TRACKING,
+    ORDINALS,
+    CHAINS,
+    ASSOCIATION,
+    AGGREGATION,
 )
 
 TASKS: dict[str, Task] = {task.name: task for family in FAMILIES for task in family.tasks}

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.haystack import Context, background_text, made_up
-from lengthwise.evaluation.scoring import only_label
+from lengthwise.evaluation.haystack import LABELLED, Context, background_text, made_up
 from lengthwise.evaluation.task import Family, Question
 
 if TYPE_CHECKING:
@@ -87,16 +86,7 @@ def _contexts(moves: int, settings: Any, corpus: Corpus, length: int, sample: in
     yield background_text(corpus, rng, tokens=length), facts, questions
 
 
-_task = partial(
-    made_up,
-    head=_HEAD,
-    version=1,
-    metric="accuracy",
-    score=only_label,
-    most_depths=len(_PLACES) // 2,
-    ranks=True,
-    is_over=lambda reply: "." in reply,
-)
+_task = partial(made_up, head=_HEAD, version=1, most_depths=len(_PLACES) // 2, **LABELLED)
 
 TRACKING = Family(
     "tracking",

@@ -7,15 +7,17 @@ on the same tokens.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -49,6 +51,7 @@ class TinyModel:
         layers: blocks.
         length: tokens of a training window.
         steps: of 32 windows.
+        logit_scale: of the logits after pretraining, through the last norm of rope; below 1 the model is less sure.
     """
 
     seed: int = 0
@@ -57,11 +60,13 @@ class TinyModel:
     layers: int = 4
     length: int = 128
     steps: int = 700
+    logit_scale: float = 1.0
 
     @property
     def configuration(self) -> str:
         """Everything but the seed."""
-        return f"{self.encoding}-{self.width}x{self.layers}-L{self.length}-{self.steps}"
+        scaled = "" if self.logit_scale == 1 else f"-x{self.logit_scale:g}"
+        return f"{self.encoding}-{self.width}x{self.layers}-L{self.length}-{self.steps}{scaled}"
 
     @property
     def name(self) -> str:
@@ -83,7 +88,15 @@ class TinyModel:
         Raises:
             MissingError: the packages of the books are not installed.
         """
-        return build_once(cache_dir() / "models" / self.name, self._train, what=f"the model {self.name}")
+        make = self._train if self.logit_scale == 1 else self._rescale
+        return build_once(cache_dir() / "models" / self.name, make, what=f"the model {self.name}")
+
+    def _rescale(self, folder: Path) -> None:
+        of = replace(self, logit_scale=1.0).build()
+        shutil.copytree(of, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("complete.json"))
+        weights = load_file(of / "model.safetensors")
+        weights["model.norm.weight"] *= self.logit_scale
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def _train(self, folder: Path) -> None:
         started = time.monotonic()

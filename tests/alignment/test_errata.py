@@ -26,6 +26,7 @@ def test_the_printed_sum_uses_one_view_twice():
     printed = -(Q.exp() * P).sum() - (P.exp() * P).sum()
     assert sce.item() == pytest.approx(1.7557258562, abs=1e-10)
     assert printed.item() == pytest.approx(1.7289134019, abs=1e-10)
+    assert printed == pytest.approx(divergence_from_logits(P, Q, Objective(divergence="printed_sce")).item())
     swapped = -(P.exp() * Q).sum() - (Q.exp() * Q).sum()
     assert abs(printed - swapped) > 0.002, "it is not symmetric"
     assert sce == pytest.approx(divergence_from_logits(Q, P, Objective(divergence="sce")).item())

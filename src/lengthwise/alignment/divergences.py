@@ -39,8 +39,8 @@ class Rule:
     """
 
     source: str
-    """ "own" and "other" are a side's own logits and its partner's, "difference" is z_long - z_short for both
-    sides; any other name is a score in `formulas.SCORES`."""
+    """ "own" and "other" are a side's own logits and its partner's; for both sides "long" is z_long and "difference"
+    z_long - z_short. Any other name is a score in `formulas.SCORES`."""
     k: tuple[int, int]
     sign: tuple[int, int]
 
@@ -85,6 +85,11 @@ DIVERGENCES: dict[str, Divergence] = {
         "H(p,q) + H(q,p), the paper's Eq. 1; mostly entropy, so training on it sharpens",
         Rule("other", k=(1, 1), sign=(-1, -1)),
         refused={},
+        has_entropy=True,
+    ),
+    "printed_sce": Divergence(
+        "H(q,p) + H(p), as Appendix D prints Eq. 1: one direction and the long view's entropy",
+        Rule("long", k=(1, 0), sign=(-1, -1)),
         has_entropy=True,
     ),
     "jeffreys": Divergence(

@@ -65,6 +65,11 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     return ((log_p.exp() * (log_p - log_m)).sum(dim=-1) + (log_q.exp() * (log_q - log_m)).sum(dim=-1)) / 2
 
 
+def printed_symmetric_cross_entropy(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """H(q, p) + H(p), which the listing of Appendix D computes: [..., V] twice -> [...], nats. 2 H(p) at p = q."""
+    return cross_entropy(logits_q, logits_p) + entropy(logits_p)
+
+
 def entropy_sum(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """H(p) + H(q), the other part of SCE: [..., V] twice -> [...], nats."""
     return entropy(logits_p) + entropy(logits_q)
@@ -108,6 +113,10 @@ class PairStatistics:
         log_ratio = log_total[:, 0] - log_total[:, 1]
         return (self.cross[:, 0] - log_ratio if first == 0 else log_ratio - self.cross[:, 1]).sum()
 
+    def printed_sce(self) -> Tensor:
+        """H(q, p) + H(p) = 2 log sum exp(z1') - <q, z1'> - <p, z1'>."""
+        return (2 * self.total[:, 0].log() - self.own.sum(dim=1) - self.cross[:, 1]).sum()
+
     def scores(self) -> Tensor:
         """<p, s1> + <q, s2>."""
         assert self.score is not None
@@ -134,6 +143,7 @@ FORMULAS: dict[str, Formula] = {
         lambda pairs, _: pairs.entropy() + pairs.jeffreys(),
         one_direction=cross_entropy,
     ),
+    "printed_sce": Formula(printed_symmetric_cross_entropy, lambda pairs, _: pairs.printed_sce()),
     "jeffreys": Formula(jeffreys, lambda pairs, _: pairs.jeffreys(), one_direction=kl_divergence),
     "js": Formula(jensen_shannon, lambda pairs, _: pairs.scores()),
     "kl": Formula(kl_divergence, lambda pairs, teacher: pairs.kl(teacher), directed=True),

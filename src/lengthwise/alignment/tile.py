@@ -176,6 +176,8 @@ class Tiles:
                 return z.unbind(1), own
             case "other":
                 return z.unbind(1)[::-1], torch.addcmul(own, cross, self._other_less_own)
+            case "long":
+                return (z[:, 0], z[:, 0]), torch.cat((own[:, :1], own[:, 1:] + cross[:, 1:]), dim=1)
             case "difference":
                 return (difference[:, 0], difference[:, 0]), cross
             case _:

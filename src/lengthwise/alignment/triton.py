@@ -24,7 +24,7 @@ from lengthwise.alignment.formulas import PairStatistics
 from lengthwise.alignment.tile import Activation, wide_dtype
 
 # The sources of a rule that the kernels know. Rules of other sources run on the torch tile.
-SOURCES = ("own", "other", "difference", "mixture")
+SOURCES = ("own", "other", "long", "difference", "mixture")
 
 # Columns in a block, between these powers of two. The smaller is at least the number of threads: a column
 # held by two threads could be read by one after the other has written it.
@@ -287,6 +287,9 @@ def _pairs(
             elif SOURCE == "other":
                 # <p, z2'> = <p, z1'> - <p, z1' - z2'>, and <q, z1'> = <q, z2'> + <q, z1' - z2'>.
                 source_long = z_short - (mean_own_long - mean_cross_long)
+                source_short = z_long - (mean_own_short + mean_cross_short)
+            elif SOURCE == "long":
+                source_long = z_long - mean_own_long
                 source_short = z_long - (mean_own_short + mean_cross_short)
             elif SOURCE == "difference":
                 apart = z_long - z_short

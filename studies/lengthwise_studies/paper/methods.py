@@ -84,11 +84,10 @@ def weights(*alphas: float) -> Callable[[int], tuple[Arm, ...]]:
 NO_MORE = weights()
 
 
-def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The arms that every table has.
+def controlled_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    """The extension alone; plain CE, the baseline; the paper's term at its lower weight; its two parts as controls.
 
-    The extension alone; plain CE, the baseline; the paper's term at its lower weight; the entropy, a control: is SCE
-    more than sharpening?; the disagreement alone, weighted to matter; the views and positions of `BEST_FORM`.
+    The entropy: is SCE more than sharpening? The disagreement alone is weighted to matter.
     """
     factor = adjustment.factor(size) if adjustment.method else 1.0
     return (
@@ -97,8 +96,12 @@ def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
         term(SCE, "sce", 0.1),
         term(ENTROPY, "entropy", 0.1),
         term(JEFFREYS, "jeffreys", 10.0),
-        Arm(name=BEST, changes=best_form(adjustment, size)),
     )
+
+
+def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    """The arms that every table has: those of `controlled_arms`, and the views and positions of `BEST_FORM`."""
+    return (*controlled_arms(adjustment, size), Arm(name=BEST, changes=best_form(adjustment, size)))
 
 
 def best_form(adjustment: Adjustment, size: Size) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
@@ -25,11 +26,10 @@ from lengthwise_studies.paired_claims import (
     range_over_seeds,
 )
 from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, Adjustment, standard_arms
-from lengthwise_studies.paper.sizes import SIZES, Size
+from lengthwise_studies.paper.sizes import SIZES, STEPS, Size
 from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.tiny_models import TinyModel
 
-STEPS = 200
-"""The paper's training steps."""
 SOURCES = {
     "Table 2": "Sec. 5.1, Table 2, page 7, lines 324 and 361",
     "Table 3": "Sec. 5.2, Table 3, page 8, lines 378 and 404",
@@ -45,6 +45,7 @@ SOURCES = {
     "Rebuttal, ranges": "rebuttal, answer Q4 to the second reviewer",
     "Rebuttal, depth and alpha": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
     "Rebuttal, truncation": "rebuttal, extra question 1 of the first reviewer",
+    "Where it can help": "in neither paper",
     "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
 }
 """Place of a claim -> where in the paper's text it is."""
@@ -59,14 +60,17 @@ what separates the best of Table 4 from its baseline."""
 class Setting:
     """One block of a table: a way to adjust the model, and one of the paper's corpora.
 
-    In a table of several settings, `name` is before the names of its arms. `more` makes further arms for a training
-    window of so many tokens.
+    In a table of several settings, `name` is before the names of its arms. `basic` makes its arms, and `more` further
+    ones for a training window of so many tokens. `start` changes the model that is pretrained, `changes` all recipes.
     """
 
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
+    basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = standard_arms
     more: Callable[[int], tuple[Arm, ...]] = NO_MORE
+    start: tuple[tuple[str, Any], ...] = ()
+    changes: tuple[str, ...] = ()
 
     def arm(self, name: str) -> str:
         """What an arm of this setting, or a statement about it, is called in the table."""
@@ -74,7 +78,11 @@ class Setting:
 
     def arms(self, size: Size) -> tuple[Arm, ...]:
         """The arms before they are named after the setting."""
-        return (*standard_arms(self.adjustment, size), *self.more(self.adjustment.window(size)))
+        return (*self.basic(self.adjustment, size), *self.more(self.adjustment.window(size)))
+
+    def starts(self, size: Size) -> tuple[TinyModel, ...]:
+        """The models of each seed where they are not the size's own."""
+        return tuple(replace(one, **dict(self.start)) for one in size.starts) if self.start else ()
 
 
 def claim(
@@ -136,7 +144,8 @@ class PaperTable:
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
         """The arms of all settings; settings that a size cannot tell apart are run once."""
         told_apart = {
-            (one.adjustment.name, size.corpora[one.corpus], one.more): one for one in reversed(self.settings)
+            replace(one, name="", corpus=size.corpora[one.corpus], start=one.start if size.start else ()): one
+            for one in reversed(self.settings)
         }
         arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
         pairs = dict.fromkeys((claim.test.arm, claim.test.against) for claim in self.claims)
@@ -149,6 +158,7 @@ class PaperTable:
             notes=size.notes,
         )
         scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
+        scale = replace(scale, split=size.split)
         if self.follows:
             losses = size.measures(size.window)["perplexity"]
             scale = replace(scale, marks=size.marks, mark_measures={"perplexity": losses})
@@ -156,7 +166,7 @@ class PaperTable:
 
     def _arms(self, setting: Setting, size: Size) -> list[Arm]:
         adjustment, text = setting.adjustment, size.corpora[setting.corpus]
-        shared = adjustment.changes(size, text)
+        shared = (*adjustment.changes(size, text), *setting.changes)
         if not self.equal_time:
             # For tables that measure after these steps: an arm is trained once for all tables.
             shared = (*shared, f"save_at={list(size.marks)}")
@@ -168,6 +178,7 @@ class PaperTable:
                 changes=None if arm.changes is None else (*shared, *arm.changes),
                 text=text,
                 measures=size.measures(adjustment.window(size)),
+                starts=setting.starts(size),
                 against=setting.arm(PLAIN),
             )
             for arm in setting.arms(size)
@@ -188,7 +199,7 @@ class PaperTable:
         size = Size.of(results.config["size"])
         steps = {STEPS: ""}
         if self.follows:
-            steps |= {STEPS * part // 4: arm_after("", size.steps * part // 4) for part in (1, 2)}
+            steps |= {mark: arm_after("", size.steps * mark // STEPS) for mark in size.followed}
         return judge(self.claims, Measured(rows=results.rows, length=size.trained, steps=steps))
 
     def sections(self, results: Results, folder: Path) -> list[Section]:

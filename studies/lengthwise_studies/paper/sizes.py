@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from lengthwise.text import Split
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.tiny_models import TinyModel
 
+STEPS = 200
+"""The paper's training steps."""
 DEPTHS = (0.0, 25.0, 50.0, 75.0)
 """Of questions: Table 7's."""
 SCORED = Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
@@ -51,11 +54,13 @@ class Size:
     window: int  # tokens of a training window where the paper trains at T; it trains at 2T with twice as many
     factor: float = 4  # how many times T the extension reaches where the paper trains at T
     steps: int = 200  # of the reference
+    followed: tuple[int, ...] = (50, 100)  # of the paper's steps, after which losses are measured too
     batch: int = 8  # windows a step
     micro: int | None = None  # windows at a time on one device
     seeds: int = 3  # of the fine-tuning
-    # The text for each of the paper's corpora; both are trained on their training and read on their test split.
+    # The text for each of the paper's corpora; both are trained on their training split.
     corpora: Mapping[str, str] = field(default_factory=lambda: {"books": "books", "pg19": "code"})
+    split: Split = "test"  # that is read
     lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
     distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
     samples: tuple[int, int, int] = (
@@ -103,8 +108,8 @@ class Size:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The steps that stand for the paper's 50 and 100 of 200."""
-        return tuple(sorted({steps for steps in (self.steps // 4, self.steps // 2) if steps > 0}))
+        """The steps that stand for `followed` of the paper's."""
+        return tuple(sorted({after for mark in self.followed if (after := self.steps * mark // STEPS) > 0}))
 
     def measures(self, window: int) -> dict[str, dict[str, Any]]:
         """The measures of a trained arm, at training windows of `window` tokens."""
@@ -147,7 +152,15 @@ _LORA = (
     "adapter.modules_to_save=[]",
 )
 
-LAPTOP = Size(model="tiny-books", start=TinyModel(), trained=128, window=128, steps=152, changes=_SMALL_RATE)
+LAPTOP = Size(
+    model="tiny-books",
+    start=TinyModel(),
+    trained=128,
+    window=128,
+    steps=152,
+    followed=(25, 50, 66, 100),
+    changes=_SMALL_RATE,
+)
 SMOKE = replace(LAPTOP, start=None, window=32, steps=4, batch=2, seeds=1, samples=(2, 2, 2))
 SMOLLM2 = Size(
     model="smollm2-135m",

@@ -1,0 +1,119 @@
+"""When does the term help? The objective from starts that can profit, and with a learning rate for each arm.
+
+Two numbers describe the start of a setting. One is its inverse temperature: the factor of the logits with the lowest
+loss, above 1 where the model is less sure than it should be. The other is what plain cross entropy gains on it. A
+term that is mostly entropy sharpens, so it can help where the first is above 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lengthwise_studies.arms import Arm
+from lengthwise_studies.claims import Claim
+from lengthwise_studies.paired_claims import Paired
+from lengthwise_studies.paper.methods import (
+    CLEX,
+    EABF,
+    ENTROPY,
+    JEFFREYS,
+    PLAIN,
+    SCE,
+    Adjustment,
+    controlled_arms,
+    term,
+    weights,
+)
+from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
+from lengthwise_studies.paper.sizes import SIZES, Size, loss
+
+PRINTED = "as printed 0.1"
+_WEIGHTS = (0.01, 0.03, 0.3)
+_OTHERS = weights(*_WEIGHTS)
+
+
+def _printed(window: int) -> tuple[Arm, ...]:
+    return (term(PRINTED, "printed_sce", 0.1),)
+
+
+def _trained(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    """What a learning rate is chosen for."""
+    arms = (*controlled_arms(adjustment, size), *_OTHERS(0))
+    return tuple(one for one in arms if one.changes is not None)
+
+
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+CHOSEN = {
+    PLAIN: 1e-4,
+    SCE: 1e-4,
+    ENTROPY: 1e-4,
+    JEFFREYS: 1e-4,
+    "SCE 0.01": 1e-4,
+    "SCE 0.03": 1e-4,
+    "SCE 0.3": 1e-4,
+}
+"""The learning rate with the lowest loss of each arm in the study `rates`."""
+
+
+def rate(value: float) -> str:
+    """A change of the recipe."""
+    return f"optimizer.learning_rate={value:g}"
+
+
+def _tuned(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    untrained = controlled_arms(adjustment, size)[0]
+    arms = _trained(adjustment, size)
+    return (
+        untrained,
+        *(replace(one, changes=(*(one.changes or ()), rate(CHOSEN[one.name]))) for one in arms),
+    )
+
+
+USUAL = Setting(name="CLEX", adjustment=CLEX, basic=controlled_arms, more=_printed)
+UNSURE = replace(
+    USUAL,
+    name="CLEX, unsure",
+    start=(("logit_scale", 0.8),),
+    more=lambda window: (*_printed(window), *_OTHERS(window)[1:]),
+)
+EARLY = replace(USUAL, name="CLEX, early", start=(("steps", 300),))
+TUNED = Setting(name="EABF, tuned", adjustment=EABF, basic=_tuned)
+
+
+def _claims(setting: Setting, *arms: str) -> tuple[Claim[Paired], ...]:
+    return tuple(
+        claim(
+            "Where it can help", f"{arm} lowers the loss at {times:g}T", loss(times), "lower", arm, of=setting
+        )
+        for arm in arms
+        for times in (2, 4)
+    )
+
+
+WHEN = PaperTable(
+    name="when",
+    title="When does the term help?",
+    shows="The term from three starts of CLEX, and with EABF at the learning rate that is best for each arm. The "
+    "third start's logits are scaled by 0.8, so that it is less sure than it should be.",
+    settings=(USUAL, EARLY, UNSURE, TUNED),
+    claims=(
+        *_claims(USUAL, SCE, PRINTED),
+        *_claims(EARLY, SCE, PRINTED),
+        *_claims(UNSURE, SCE, PRINTED, ENTROPY, "SCE 0.03", "SCE 0.3"),
+        *_claims(TUNED, SCE, "SCE 0.01", "SCE 0.03", "SCE 0.3"),
+    ),
+    follows=True,
+)
+RATES_TABLE = PaperTable(
+    name="rates",
+    title="Which learning rate is best for each arm?",
+    shows="EABF on books, one pretraining, read on the training split, over which less than one pass was made.",
+    settings=tuple(
+        Setting(name=f"{value:g}", adjustment=EABF, basic=_trained, changes=(rate(value),)) for value in RATES
+    ),
+    claims=(),
+    sizes={
+        name: replace(size, seeds=1, split="train", lengths=(2,), samples=(2, 64, 2))
+        for name, size in SIZES.items()
+    },
+)

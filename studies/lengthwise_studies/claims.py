@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from lengthwise.measure.comparison import holm_corrected
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import SIGNIFICANCE
 
-REPRODUCED, OPPOSITE = "reproduced", "opposite"
+REPRODUCED, OPPOSITE, OUTSIDE = "reproduced", "opposite at this scale", "outside the margin"
 NOISE, NOT_RUN = "not distinguishable from noise", "not run"
-"""These four are the verdicts of a test with a p value."""
+"""These five are the verdicts of a test with a p value; the third is of a claim that two arms do the same."""
 HOLDS, FAILS, NOT_DECIDED = "holds", "does not hold", "not decided"
 NOT_TRAINED = "says nothing: not trained"
 """The verdicts of a rule; of several cases it says in how many the claim holds."""
@@ -30,7 +30,7 @@ class Found:
         n: models.
         p: before Holm's correction; None for a rule.
         detectable: the smallest effect that would have been seen among so many tests.
-        why: for NOT_RUN: what is missing.
+        why: for NOT_RUN: what is missing; for NOISE: the p value before the correction if that alone decides.
     """
 
     verdict: str
@@ -94,20 +94,21 @@ class Judged:
 
 
 def judge(claims: Iterable[Claim], numbers: Any) -> list[Judged]:
-    """A verdict on every claim of a table that the numbers are about. Holm's correction is over those with a p."""
+    """A verdict on every claim of a table that the numbers are about. Holm's correction is over those with a p.
+
+    A difference that is more than noise by itself and not among the tests of its table says so.
+    """
     found = [(claim, one) for claim in claims if (one := claim.test(numbers)) is not None]
     corrected = holm_corrected([one.p for _, one in found])
     tests = sum(p is not None for p in corrected)
-    return [
-        Judged(
-            claim=claim,
-            found=one,
-            verdict=NOISE if p is not None and p >= SIGNIFICANCE else one.verdict,
-            p=p,
-            detectable=one.detectable(tests),
-        )
-        for (claim, one), p in zip(found, corrected, strict=True)
-    ]
+    judged: list[Judged] = []
+    for (claim, one), p in zip(found, corrected, strict=True):
+        verdict = NOISE if p is not None and p >= SIGNIFICANCE else one.verdict
+        if verdict == NOISE and one.p is not None and one.p < SIGNIFICANCE:
+            one = replace(one, why=f"{one.verdict} by itself (p = {one.p:.2g}), not among {tests} tests")
+        found_of = {"claim": claim, "found": one, "verdict": verdict}
+        judged.append(Judged(**found_of, p=p, detectable=one.detectable(tests)))
+    return judged
 
 
 def verdict_table(
@@ -115,9 +116,13 @@ def verdict_table(
     *,
     caption: str = "The paper's claims",
     ours: str = "ours",
+    more: Mapping[str, Sequence[Cell]] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers."""
+    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers.
+
+    `more` are columns beside the verdict.
+    """
     columns: dict[str, list[Cell]] = {
         "place": [one.claim.place for one in judged],
         "claim": [one.claim.says for one in judged],
@@ -130,6 +135,7 @@ def verdict_table(
             "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.2g}" for one in judged
         ],
         "verdict": [f"{one.verdict}: {one.found.why}" if one.found.why else one.verdict for one in judged],
+        **(more or {}),
         "could be seen": ["" if one.detectable is None else f"{one.detectable:.2g}" for one in judged],
         "rule": [one.found.rule for one in judged],
     }

@@ -71,12 +71,10 @@ _Machine = tuple[torch.device, float, str]
 """A device, its operations a second, and what that rate is from."""
 
 
-def study_costs(
-    study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
-) -> list[StudyCost]:
+def study_costs(study: Study, scale: str, **given: int | str | None) -> list[StudyCost]:
     """The cost of every part of a study; what cannot be planned here for want of a package is named."""
     found: dict[str, StudyCost] = {}
-    for part, size in zip(study.parts, chosen_scales(study, scale, seeds=seeds, steps=steps), strict=True):
+    for part, size in zip(study.parts, chosen_scales(study, scale, **given), strict=True):
         if part.plan is None:
             found[part.heading] = _cells(part, size)
             continue

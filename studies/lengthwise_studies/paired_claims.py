@@ -18,7 +18,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
 from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
-from lengthwise_studies.claims import NOT_RUN, OPPOSITE, REPRODUCED, Found
+from lengthwise_studies.claims import NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
 
 Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 """The last three have a margin."""
@@ -114,7 +114,7 @@ class Paired:
         bound = math.copysign(margin, over.mean) if same else margin if below else -margin
         as_claimed = abs(over.mean) < margin if same else (over.mean < bound) == below
         return found(
-            verdict=REPRODUCED if as_claimed else OPPOSITE,
+            verdict=REPRODUCED if as_claimed else OUTSIDE if same else OPPOSITE,
             ours=Estimate(over.mean, *over.interval, signed=True),
             p=over.p_value(bound),
             detectable=partial(over.detectable, both_ends=same),

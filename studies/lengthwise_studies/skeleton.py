@@ -52,7 +52,7 @@ class Study:
         title: of the page.
         parts: in the order of the page.
         lead: the sentences below the title; default: the first paragraph of the first section.
-        takes: which of `seeds` and `steps` a user may set.
+        takes: which of `seeds`, `steps` and `data` a user may set.
     """
 
     title: str
@@ -69,21 +69,21 @@ class Produced:
     tables: list[Table]
 
 
-def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | None) -> Any:
-    """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed."""
+def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | str | None) -> Any:
+    """The scale of that name, with other fields where given; `laptop` is `default` unless it is listed."""
     if name == "laptop" and name not in scales:
         name = "default"
     if name not in scales:
         raise UsageError(f"no scale {name!r}", expected=nearest(name, scales))
     changes = {what: value for what, value in given.items() if value is not None}
     for what, value in changes.items():
-        if value < 1:
+        if isinstance(value, int) and value < 1:
             raise UsageError(f"{what} is {value}", expected="1 or more")
     return replace(scales[name], **changes)
 
 
-def chosen_scales(study: Study, scale: str, **given: int | None) -> list[Any]:
-    """The scale of each part, with other `seeds` and `steps` where given; UsageError for a study that takes none."""
+def chosen_scales(study: Study, scale: str, **given: int | str | None) -> list[Any]:
+    """The scale of each part, with other fields where given; UsageError for a study that does not take one."""
     for what, value in given.items():
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
@@ -97,7 +97,7 @@ def produce_page(
     scale: str = "default",
     resume: bool = False,
     overwrite: bool = False,
-    **given: int | None,
+    **given: int | str | None,
 ) -> Produced:
     """Run every part of a study and write `report.html`, and `figures/` with its pictures and tables.
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lengthwise_studies.claims import Claim, judge
+from lengthwise_studies.claims import OPPOSITE, Claim, judge
 from lengthwise_studies.paper.table1 import (
     PRINTED,
     Correlation,
@@ -62,7 +62,7 @@ def test_verdicts():
     found = judge(claims, models)
     assert [one.verdict for one in found] == [
         "reproduced",
-        "opposite",
+        OPPOSITE,
         "not distinguishable from noise",
         "reproduced",
         "not distinguishable from noise",
@@ -82,4 +82,8 @@ def test_the_papers_own_table():
     assert partial_correlation(columns[1], columns[2]) == pytest.approx(0.961, abs=0.001)
     # By hand: |R| = 0.0220, m = 0.8603, so t = 0.2009 sqrt(6 * 1.6278 / 0.1042).
     assert williams_t(0.9607, 0.7598, 0.6278, 7) == pytest.approx(1.945, abs=0.01)
+    # The printed -0.59 is neither.
+    assert partial_correlation(columns[0], columns[3]) == pytest.approx(-0.79, abs=0.005)
+    assert scipy.stats.spearmanr(columns[0], columns[3]).statistic == pytest.approx(-0.56, abs=0.005)
+    assert partial_correlation(columns[1], columns[3]) == pytest.approx(-0.96, abs=0.005)
     assert "0.12" in of_the_papers_models()

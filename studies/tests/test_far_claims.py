@@ -10,6 +10,7 @@ import pytest
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.training import read_recipe
+from lengthwise_studies.claims import OPPOSITE
 from lengthwise_studies.far.claims import ANSWERS
 from lengthwise_studies.far.page import depth_pictures
 from lengthwise_studies.far.studies import CONTROL, EVERY, HALF, ON_BOOKS, ON_CODE, PARTS, REPEATS
@@ -55,7 +56,7 @@ def column(table: Table, name: str) -> list[Cell]:
     ("differences", "expected"),
     [
         ((0.2, 0.004, 0.0), ["reproduced"] * 3),
-        ((-0.2, 0.03, -0.2), ["opposite"] * 3),
+        ((-0.2, 0.03, -0.2), [OPPOSITE] * 3),
         ((0.0, 0.01, -0.05), ["not distinguishable from noise"] * 3),
         # A gain contradicts neither the allowed cost nor the allowed loss.
         ((0.2, -0.03, 0.2), ["reproduced"] * 3),
@@ -121,7 +122,7 @@ def test_long_texts_are_judged_at_each_length_by_the_means_that_are_shown() -> N
     # No question is asked, so no table has depths, and no arm has a number of its own here.
     tables = part.tables(results(values, *arms, **scale.measures))
     assert list(tables) == ["verdicts", "arms", "over-seeds", "differences"]
-    one = ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"]
+    one = ["reproduced", "not distinguishable from noise", OPPOSITE, "reproduced", "reproduced"]
     assert column(tables["verdicts"], "verdict") == one * 2
     over_seeds, differences = tables["over-seeds"], tables["differences"]
     columns = ["", *(f"loss at {length:,}" for length in lengths), "loss of key tokens", "used up to"]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lengthwise.evaluation.longbench_e import DATA_SETS
 from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe import read_recipe
 from lengthwise_studies.costs import study_costs
-from lengthwise_studies.paper import paper_table
+from lengthwise_studies.paper.all_tables import ALL, TABLES
 from lengthwise_studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, standard_arms
-from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
-from lengthwise_studies.paper.tables import TABLES
+from lengthwise_studies.paper.paper_table import PaperTable, Setting
+from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SCORED, SIZES, Size
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import study_named
@@ -33,12 +35,14 @@ def test_every_claim_compares_arms_that_some_setting_has(name):
     tests = [claim.test for claim in table.claims]
     # Kept results have nothing but losses of arms after fewer steps.
     assert all(one.steps is None or one.quantity.metric == "loss" for one in tests)
-    for scale in ("laptop", "paper"):
+    for scale in ("laptop", "gpu", "paper"):
         experiment, _ = table.experiment(table.sizes[scale])
         compared = {(arm.name, arm.against) for arm in experiment.arms} | {*experiment.contrasts}
         missing = {(one.arm, one.against) for one in tests} - compared
-        # At the paper's scale both corpora are one, so the second setting of tables 2 and 9 is not run.
-        assert all(scale == "paper" and arm.startswith("PG19") for arm, _ in missing)
+        # At the scale `gpu` both corpora are one, so the second setting of tables 2 and 9 is not run; it has no model
+        # of several pretrainings either.
+        assert all(scale != "laptop" and arm.startswith(("PG19", "CLEX, ")) for arm, _ in missing)
+        assert scale != "paper" or not any(arm.startswith("PG19") for arm, _ in missing)
 
 
 def test_the_papers_numbers_of_table_4():
@@ -122,10 +126,34 @@ def _tiny(size: Size, folder: Path) -> Size:
         distances=(1,),
         samples=(2, 2, 2),
         question_lengths=(),
-        scores={},
+        scored=False,
         quantized=False,
         changes=(*size.changes, "device=cpu"),
     )
+
+
+def _with_arms(table: PaperTable, which: slice) -> tuple[Setting, ...]:
+    """The settings with some of the standard arms and no others."""
+    some = {"basic": lambda *given: standard_arms(*given)[which], "more": lambda window: ()}
+    return tuple(replace(one, **some) for one in table.settings)
+
+
+@pytest.mark.slow
+def test_claims_on_longbench_have_numbers_with_a_folder_of_its_files(tmp_path):
+    """Two steps, on made-up rows of the same shape."""
+    on_scores = [one for part in ALL.parts for one in part.run.__self__.claims if one.test.quantity == SCORED]
+    assert ("data" in ALL.takes, len(on_scores)) == (True, 23)
+    for name in DATA_SETS:
+        row = {"input": "Who?", "context": tiny_text(20), "answers": ["Paragraph 2"], "length": 10}
+        if name == "passage_count":
+            row["answers"] = ["2"]
+        (tmp_path / f"{name}_e.jsonl").write_text(json.dumps({**row, "all_classes": ["Paragraph 2"]}))
+    table = TABLES["table5"]
+    table = replace(table, settings=_with_arms(table, slice(1, 3)))
+    results = table.run(tmp_path / "run", replace(_tiny(LAPTOP, tmp_path), start=None, data=str(tmp_path)))
+    [of_scores] = [one for one in table.judged(results) if one.claim.test.quantity == SCORED]
+    assert of_scores.found.why != "not measured at this scale"
+    assert results.select(task=SCORED.task, metric=SCORED.metric, reference=PLAIN)
 
 
 @pytest.mark.slow
@@ -146,8 +174,8 @@ def test_equal_time_and_marks(tmp_path, monkeypatch):
         "lengthwise_studies.experiments.measure_step_times",
         lambda recipes, kept: {name: 1.0 if name == "plain CE" else 2.0 for name in recipes},
     )
-    monkeypatch.setattr(paper_table, "standard_arms", lambda *given: standard_arms(*given)[1:3])
-    table = replace(TABLES["table6"], claims=(), follows=True, equal_time=True)
+    settings = _with_arms(TABLES["table6"], slice(1, 3))
+    table = replace(TABLES["table6"], settings=settings, claims=(), follows=True, equal_time=True)
     results = table.run(tmp_path / "run", replace(_tiny(LAPTOP, tmp_path), steps=4, start=None))
     steps = {
         label: read_results(arm_folder(results, label) / "train" / "results.json").config["steps"]
@@ -162,13 +190,11 @@ def test_equal_time_and_marks(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_table, "standard_arms", lambda *given: standard_arms(*given)[:3])
+def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path):
     table = TABLES["table11"]
     claims = [claim for claim in table.claims if claim.test.quantity.metric == "loss"][:2]
     within, between = (claim.test for claim in claims)
-    settings = tuple(replace(one, more=lambda window: ()) for one in table.settings[:2])
-    table = replace(table, settings=settings, claims=tuple(claims))
+    table = replace(table, settings=_with_arms(table, slice(3))[:2], claims=tuple(claims))
     size = replace(_tiny(LAPTOP, tmp_path), seeds=2, start=None)
     rows = table.run(tmp_path / "run", size).rows
     arm, against = between.arm, between.against

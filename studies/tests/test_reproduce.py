@@ -89,7 +89,7 @@ def test_a_dry_run_names_the_hardware_and_what_it_leaves_out(monkeypatch: pytest
     assert "8 NVIDIA H200" in plan_study("table6", scale="paper").notes[0]
     cells = plan_study("figure5", scale="smoke")
     assert (cells.rows[0][1], "cells" in str(cells.rows[0][0])) == (11, True)
-    assert plan_study("figure2").rows[0][0] == "Where it comes from: computed"
+    assert plan_study("theorem2").rows[0][0] == "Where it comes from: computed"
 
     def absent(name: str) -> None:
         raise MissingError("no package of gemma3-270m", fix="pip install it")

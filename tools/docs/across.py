@@ -9,10 +9,10 @@ from pathlib import Path
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import BEST, ENTROPY, JEFFREYS, PLAIN, SCE, UNTRAINED
 from lengthwise_studies.paper.paper_table import Setting
 from lengthwise_studies.paper.sizes import PARTS, Size, loss, recalled
-from lengthwise_studies.paper.tables import TABLES
 from tools.docs.kept_results import runs_of
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)

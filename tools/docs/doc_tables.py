@@ -93,7 +93,7 @@ def _tiny_books(results: Results) -> Table:
 def _verdicts(results: Results) -> Table:
     from lengthwise_studies.claims import verdict_table
     from lengthwise_studies.paired_claims import NOTE
-    from lengthwise_studies.paper.tables import TABLES
+    from lengthwise_studies.paper.all_tables import TABLES
 
     return verdict_table(TABLES[results.kind].judged(results), caption="", notes=[NOTE])
 
@@ -245,7 +245,7 @@ def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
 def _file(kind: str, scale: str) -> str:
     """The file of a run: one for each scale of the paper's tables, one for the studies of far context."""
     from lengthwise_studies.far.studies import PARTS
-    from lengthwise_studies.paper.tables import TABLES
+    from lengthwise_studies.paper.all_tables import TABLES
 
     if kind in PARTS:
         return "far"
@@ -258,7 +258,7 @@ def show(results: Results) -> list[Table]:
     The text of the documentation quotes numbers of the pages of far studies.
     """
     from lengthwise_studies.far.studies import PARTS
-    from lengthwise_studies.paper.tables import TABLES
+    from lengthwise_studies.paper.all_tables import TABLES
 
     kind = results.kind
     if kind in PARTS:

@@ -14,7 +14,7 @@ from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise_studies.claims import Judged, judge
 from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper import table1
-from lengthwise_studies.paper.tables import TABLES
+from lengthwise_studies.paper.all_tables import TABLES
 from tools.docs.kept_results import runs_of
 
 

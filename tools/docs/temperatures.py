@@ -6,9 +6,9 @@ from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import PLAIN
 from lengthwise_studies.paper.sizes import Size
-from lengthwise_studies.paper.tables import TABLES
 
 
 def inverse_temperature(times: float) -> Quantity:

@@ -54,6 +54,7 @@ class Adjustment:
         if self.method is None:
             changes["extend"] = "null"
         else:
+            changes["extend.method"] = self.method
             changes |= {"extend.factor": factor, "extend.original_length": size.trained}
         if "positions" in shipped:
             changes["positions.target_length"] = round(factor * size.trained)
@@ -66,6 +67,7 @@ CLEX = Adjustment(name="CLEX", recipe="clex", method="clex")
 EABF = Adjustment(name="EABF", recipe="eabf", method="eabf", longer=True)
 LONGQLORA = Adjustment(name="LongQLoRA", recipe="longqlora", method="pi", longer=True)
 CREAM = Adjustment(name="CREAM", recipe="cream", method="pi")
+CREAM_EABF = Adjustment(name="CREAM on EABF", recipe="cream", method="eabf")
 RAW = Adjustment(name="no adjustment", recipe="eabf", method=None, longer=True)
 """Plain fine-tuning: the recipe of EABF without its extension."""
 

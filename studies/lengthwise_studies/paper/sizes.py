@@ -37,11 +37,15 @@ def recalled(distance: float) -> Quantity:
     return Quantity(heading=f"recall at {distance:g}T", task="recall", metric="benefit", distance=distance)
 
 
-def answered(times: float, depth: float | None = None) -> Quantity:
-    """Accuracy in BABILong's QA1, by likelihood."""
-    heading = f"QA1 at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
-    at = {"times": times, "depth": depth}
-    return Quantity(heading=heading, task="babilong_qa1", metric="accuracy", unit="share", **at)
+QA1, BABILONG = "babilong_qa1", "babilong"
+"""One task, in which one fact decides; and all of them."""
+
+
+def answered(times: float, depth: float | None = None, task: str = QA1) -> Quantity:
+    """Accuracy in a task of BABILong, or the mean over all."""
+    name = "QA1" if task == QA1 else "BABILong"
+    heading = f"{name} at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
+    return Quantity(heading, task, "accuracy", times=times, depth=depth, unit="share")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +74,10 @@ class Size:
     )  # windows of misalignment, segments of losses, pairs of recall
     question_lengths: tuple[float, ...] = ()  # of BABILong by likelihood; empty where the model cannot do it
     questions: int = 12  # at each length and depth
-    scores: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # further tasks by greedy replies, as in the paper
+    asked: str = QA1  # a task of BABILong, or all
+    mode: str = "likelihood"  # how they are scored
+    scored: bool = False  # whether LongBench-E is measured, by greedy replies as in the paper
+    data: str | None = None  # the folder of its files, which also has it measured; None is the hub
     changes: tuple[str, ...] = ()  # of every recipe
     quantized: bool = False  # whether the table's 4-bit recipes keep their 4 bits
     cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
@@ -127,14 +132,21 @@ class Size:
         if self.question_lengths:
             samples = {"depths": list(DEPTHS), "samples": self.questions}
             lengths = tokens(self.question_lengths)
-            found["eval"] = {"tasks": ["babilong_qa1"], "mode": "likelihood", "lengths": lengths, **samples}
-        if self.scores:
-            found["eval longbench_e"] = dict(self.scores)
+            found["eval"] = {"tasks": [self.asked], "mode": self.mode, "lengths": lengths, **samples}
+        if self.scored or self.data:
+            found["eval longbench_e"] = {
+                "tasks": ["longbench_e"],
+                # Our choice of the limit.
+                "max_length": round(max(self.lengths) * self.trained),
+                "truncation": "middle",
+                **({"data": self.data} if self.data else {}),
+            }
         return found
 
     def columns(self) -> list[Quantity]:
         """The numbers of an arm that a table shows, as far as they are measured."""
-        answers = [answered(times, at) for times in self.question_lengths for at in (None, *DEPTHS)]
+        depths = (None, *DEPTHS)
+        answers = [answered(times, at, self.asked) for times in self.question_lengths for at in depths]
         return [*map(loss, self.lengths), *PARTS, *map(recalled, self.distances), *answers]
 
 
@@ -185,10 +197,10 @@ GEMMA3 = replace(
     samples=(8, 8, 2),
     question_lengths=(1 / 16,),
 )
-# RedPajama-Book is not on the hub any more.
 _ONE_CORPUS = {"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"}
-# Our choice of the limit.
-_SCORES = {"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"}
+# The hub has no more of RedPajama-Book than this sample of it:
+#   hf download togethercomputer/RedPajama-Data-1T-Sample book_sample.jsonl --repo-type dataset --local-dir data
+_PAPERS_CORPORA = {"books": "data/book_sample.jsonl", "pg19": "hf://emozilla/pg19"}
 GPU = Size(
     model="HuggingFaceTB/SmolLM2-1.7B",
     trained=8192,
@@ -201,7 +213,7 @@ GPU = Size(
     questions=50,
     corpora=_ONE_CORPUS,
     changes=("precision=bfloat16", "gradient_checkpointing=true"),
-    scores=_SCORES,
+    scored=True,
     quantized=True,
     cards=1,
 )
@@ -218,6 +230,8 @@ PAPER = replace(
     samples=(128, 64, 64),  # our choice, as all sample sizes
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
+    mode="greedy",
+    corpora=_PAPERS_CORPORA,  # Sec. 5.1
     cards=8,
 )
 

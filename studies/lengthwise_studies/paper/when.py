@@ -8,6 +8,7 @@ term that is mostly entropy sharpens, so it can help where the first is above 1.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import Claim
@@ -81,12 +82,9 @@ TUNED = Setting(name="EABF, tuned", adjustment=EABF, basic=_tuned)
 
 
 def _claims(setting: Setting, *arms: str) -> tuple[Claim[Paired], ...]:
+    lower = partial(claim, "Where it can help", direction="lower", of=setting, paper="ours")
     return tuple(
-        claim(
-            "Where it can help", f"{arm} lowers the loss at {times:g}T", loss(times), "lower", arm, of=setting
-        )
-        for arm in arms
-        for times in (2, 4)
+        lower(f"{arm} lowers the loss at {times}T", loss(times), arm=arm) for arm in arms for times in (2, 4)
     )
 
 

@@ -161,23 +161,30 @@ def test_verdicts_on_bounds():
 
 def test_verdicts_on_coupling():
     scale = coupling_study.SCALES["default"]
-    farthest = {"none": 0, "random": 0, "coupled": 64, "predicted": 32, "pointed": 64}
+    exact = {
+        "none": [0] * 3,
+        "random": [0] * 3,
+        "coupled": [64, 64, 0],
+        "predicted": [32] * 3,
+        "pointed": [64] * 3,
+    }
 
     def outcome(cell):
         right = {
-            place(metric, length): [60 if length == cell.lengths(scale)[0] else farthest[cell.ids]] * 5
-            for length in cell.lengths(scale)
+            place(metric, length): [number] * 5
+            for length, number in zip(cell.lengths(scale), [60, *exact[cell.ids]], strict=True)
             for metric in (coupling_study.TOKENS, coupling_study.BOTH)
         }
         return Outcome(train_loss=[0.1] * 5, samples=64, right=right, seconds=1.0)
 
-    cells = [coupling_study.CoupledCell("parity", ids) for ids in farthest]
+    cells = [coupling_study.CoupledCell("parity", ids) for ids in exact]
     found = {cell: outcome(cell) for cell in cells}
     ours = [claim for claim in coupling_study.claims(scale) if claim.place == "parity"]
-    higher, lower = ("higher with {} of 1 encodings, lower with {}".format(*one) for one in ((1, 0), (0, 1)))
+    # At two, three and four times the training length.
+    counts = ((2, 0), (2, 0), (3, 0), (1, 2), (3, 0))
     assert _verdicts(ours, found) == [
-        *(higher, higher, higher, lower, higher),
-        "holds for 1 of 1 encodings",
+        *("higher in {} of 3 cases, lower in {}".format(*one) for one in counts),
+        "holds for 2 of 3 cases",
         "does not hold",
     ]
     table = coupling_study.exact_table(scale, found)

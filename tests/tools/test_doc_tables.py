@@ -14,7 +14,6 @@ from lengthwise.results import Results, Row
 from lengthwise_studies.paper.sizes import LAPTOP
 from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
 from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
-from tools.docs.paper_index import ITEMS
 from tools.docs.task_tables import against_chance, answers_by_depth
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +25,6 @@ SHOWS = {name: run["shows"] for path in FILES for name, run in json.loads(path.r
 def test_the_tables_of_a_page_are_those_of_the_results(page):
     text = page.read_text()
     assert generated(text, ROOT) == text, "make tables"
-
-
-def test_the_code_of_every_item_is_there():
-    assert [one.where for one in ITEMS if not (ROOT / one.where).is_file()] == []
 
 
 def test_an_unknown_table_is_refused():

@@ -10,7 +10,8 @@ NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the name of a kept ru
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
 from that of the plain scale. `keep-tables STUDY RUN` keeps the tables of a study as text, in
-`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs.
+`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs, `plane FILE` when the
+term helps.
 """
 
 from __future__ import annotations
@@ -110,16 +111,16 @@ def _times(results: Results) -> Table:
     return replace(times_table(results.rows), caption="")
 
 
-def _claims(root: Path) -> Table:
-    from tools.docs.paper_index import claims_index
+def _plane(root: Path) -> Table:
+    from tools.docs.plane import plane_table
 
-    return claims_index(results_folder(root))
+    return plane_table(root)
 
 
-def _across(root: Path, scale: str) -> Table:
-    from tools.docs.across import across_table
+def _index(root: Path, which: str) -> Table:
+    from tools.docs.paper_index import kept_index, tables_index
 
-    return across_table(results_folder(root), scale)
+    return tables_index(root) if which == "tables" else kept_index(root, which)
 
 
 def _temperatures(results: Results) -> Table:
@@ -142,12 +143,6 @@ def _encodings(results: Results) -> Table:
     return replace(encodings_table(results), caption="")
 
 
-def _items(root: Path) -> Table:
-    from tools.docs.paper_index import items_table
-
-    return items_table()
-
-
 def _kept(root: Path, name: str, number: str) -> Table:
     from tools.docs.kept_tables import kept_table
 
@@ -158,12 +153,6 @@ def _kept_claims(root: Path, *names: str) -> Table:
     from tools.docs.kept_tables import kept_claims
 
     return kept_claims(root, *names)
-
-
-def _sparsity(root: Path) -> Table:
-    from tools.docs.kept_tables import sparsity_index
-
-    return sparsity_index(root)
 
 
 def _compared(results: Results, which: str) -> Table:
@@ -188,18 +177,11 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
-    "verdicts": lambda root, name: _verdicts(kept_run(root, name)),
-    "paper-differences": lambda root, name: _differences(kept_run(root, name)),
-    "paper-times": lambda root, name: _times(kept_run(root, name)),
-    "paper-across": _across,
+    "paper-plane": _plane,
+    "paper-index": _index,
     "paper-temperatures": lambda root, name: _temperatures(kept_run(root, name)),
-    "paper-table1": lambda root, name, which: _table1(kept_run(root, name), which),
-    "paper-encodings": lambda root, name: _encodings(kept_run(root, name)),
-    "paper-items": _items,
-    "paper-claims": _claims,
     "kept": _kept,
     "kept-claims": _kept_claims,
-    "sparsity-claims": _sparsity,
     "hardware": _hardware,
 }
 """Name of a generated part -> its table, from the repository and the arguments."""
@@ -265,6 +247,10 @@ def show(results: Results) -> list[Table]:
         return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
         found = [_verdicts(results), _differences(results), _times(results)]
+        if kind == "when":
+            from tools.docs.plane import points_of
+
+            points_of(results)
         return [*found, _temperatures(results)] if kind == "table4" else found
     if kind == "eval":
         from tools.docs.task_tables import against_chance
@@ -308,6 +294,14 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
+def draw_plane(path: Path, root: Path) -> Path:
+    """Draw the plane of `when` into a file."""
+    from tools.docs.plane import plane_picture
+
+    atomic_write_text(path, plane_picture(root).svg + "\n")
+    return path
+
+
 def draw_pictures(folder: Path, root: Path, *names: str) -> list[Path]:
     """Draw the answers by depth of kept far studies into `folder`; returns the files."""
     from lengthwise_studies.far.page import depth_pictures
@@ -323,6 +317,9 @@ def main(arguments: list[str], root: Path) -> None:
     """Generate all pages below `root`, or keep a run or the tables of a study."""
     if arguments[:1] == ["keep"]:
         print(keep(Path(arguments[1]), root, *arguments[2:]))
+        return
+    if arguments[:1] == ["plane"]:
+        print(draw_plane(Path(arguments[1]), root))
         return
     if arguments[:1] == ["pictures"]:
         print(*draw_pictures(Path(arguments[1]), root, *arguments[2:]), sep="\n")

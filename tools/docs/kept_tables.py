@@ -19,13 +19,6 @@ from tools.docs.kept_results import results_folder
 
 CLAIMS = "The paper's claims"
 """The caption of a table of verdicts."""
-SPARSITY = (
-    "sparse-parity",
-    "position-coupling",
-    "influence",
-    "sparsity-bounds",
-    "sparsity-bridge-real",
-)
 
 
 def keep_tables(name: str, run: Path, root: Path) -> Path:
@@ -86,15 +79,3 @@ def kept_claims(root: Path, *names: str) -> Table:
         for row in table.rows
     ]
     return Table(columns=columns, rows=rows)
-
-
-def sparsity_index(root: Path) -> Table:
-    """Every claim of the sparsity paper and of the bridge that a kept study decides; "not run" without one."""
-    rows: list[list[Any]] = []
-    for name in SPARSITY:
-        verdicts = [row for table in kept_tables(name, root) if table.caption == CLAIMS for row in table.rows]
-        command = f"lengthwise reproduce {name}"
-        rows += [[place, claim, command, *told] for place, claim, *told, _ in verdicts]
-        if not verdicts:
-            rows.append(["", "all claims of this study", command, "", "", "not run"])
-    return Table(columns=["place", "claim", "command", "paper", "ours", "verdict"], rows=rows)

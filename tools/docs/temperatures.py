@@ -8,14 +8,8 @@ from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import PLAIN
+from lengthwise_studies.paper.paper_table import inverse_temperature
 from lengthwise_studies.paper.sizes import Size
-
-
-def inverse_temperature(times: float) -> Quantity:
-    """The factor of the logits with the lowest loss; below 1 where a model is too sure."""
-    return Quantity(
-        heading=f"at {times:g}T", task="perplexity", metric="inverse_temperature", times=times, unit=""
-    )
 
 
 def temperatures_table(results: Results) -> Table:

@@ -134,7 +134,7 @@ def _named() -> Iterator[str]:
     yield "`lengthwise train NAME`, `lengthwise cp NAME`. [Recipe keys](recipe.md) explains what is in them.\n"
     yield table(["name", "what"], ((code(one["name"]), plain(one["what"])) for one in recipes()))
     yield "## Studies\n"
-    yield "`lengthwise reproduce NAME`. The [paper index](paper-index.md) has their verdicts.\n"
+    yield "`lengthwise reproduce NAME`. [The papers, run here](../explanation/paper-tables.md) has their verdicts.\n"
     rows = ((plain(one["about"]), code(one["name"]), plain(one["what"])) for one in studies())
     yield table(["about", "name", "what it shows"], rows)
 

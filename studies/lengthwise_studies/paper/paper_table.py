@@ -26,7 +26,7 @@ from lengthwise_studies.paired_claims import (
     range_over_seeds,
 )
 from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, UNTRAINED, Adjustment, standard_arms
-from lengthwise_studies.paper.sizes import SIZES, STEPS, Size
+from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
 
@@ -55,6 +55,11 @@ _PRINTED = {"perplexity": "perplexity", "longbench_e": "LongBench-E", "babilong_
 SAME = {"nats": 0.01, "share": 0.05}
 """Up to here "similar" perplexities and "comparable" accuracies differ, by unit: our choice. The first is a quarter
 of what separates the best of Table 4 from its baseline, ln(6.12 / 5.88) = 0.040."""
+
+
+def inverse_temperature(times: float) -> Quantity:
+    """The factor of the logits with the lowest loss; below 1 where the model is too sure."""
+    return replace(loss(times), heading=f"at {times:g}T", metric="inverse_temperature", unit="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +225,7 @@ class PaperTable:
             plain = f"{prefix}: {PLAIN}".removeprefix(": ")
             gains = [row for row in rows if (row.arm, row.reference) == (start, plain)]
             gains = [row for row in gains if quantity.is_in(row, size.trained)]
-            sure = replace(quantity, metric="inverse_temperature")
+            sure = inverse_temperature(quantity.times or 0)
             own = [row for row in rows if (row.arm, row.reference) == (start, None)]
             found["plain CE minus untrained"].append(
                 range_over_seeds([replace(row, value=-row.value) for row in gains if row.value], signed=True)

@@ -137,7 +137,7 @@ _TESTS = {
         "SCE goes with the loss beyond T": Correlation(SCE, LONG),
         "SCE goes more with it than the loss at T does": Correlation(SCE, LONG, stronger_than=SHORT),
     },
-    "Table 1, control": {
+    "ours, control": {
         "Jeffreys goes with the loss beyond T": Correlation(JEFFREYS, LONG),
         "entropy alone goes with the loss beyond T": Correlation(ENTROPY, LONG),
         "the loss at T goes with the loss beyond T": Correlation(SHORT, LONG),

@@ -15,10 +15,13 @@ from lengthwise_studies.claims import Claim
 from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import (
     CLEX,
+    CREAM,
     EABF,
     ENTROPY,
     JEFFREYS,
+    LONGQLORA,
     PLAIN,
+    RAW,
     SCE,
     Adjustment,
     controlled_arms,
@@ -79,13 +82,35 @@ UNSURE = replace(
 )
 EARLY = replace(USUAL, name="CLEX, early", start=(("steps", 300),))
 TUNED = Setting(name="EABF, tuned", adjustment=EABF, basic=_tuned)
+STARTS = tuple(
+    Setting(
+        name=f"start of {name}", adjustment=one, corpus=corpus, basic=lambda *of: controlled_arms(*of)[:1]
+    )
+    for name, one, corpus in (
+        ("CLEX on code", CLEX, "pg19"),
+        ("LongQLoRA", LONGQLORA, "books"),
+        ("no adjustment", RAW, "books"),
+        ("CREAM", CREAM, "books"),
+    )
+)
+"""What the settings of other tables start from, read without training."""
+
+
+_lower = partial(claim, "Where it can help", direction="lower", paper="ours")
 
 
 def _claims(setting: Setting, *arms: str) -> tuple[Claim[Paired], ...]:
-    lower = partial(claim, "Where it can help", direction="lower", of=setting, paper="ours")
     return tuple(
-        lower(f"{arm} lowers the loss at {times}T", loss(times), arm=arm) for arm in arms for times in (2, 4)
+        _lower(f"{arm} lowers the loss at {times}T", loss(times), arm=arm, of=setting)
+        for arm in arms
+        for times in (2, 4)
     )
+
+
+def _early(setting: Setting) -> tuple[Claim[Paired], ...]:
+    """Before training has made the model sure, a term that sharpens may help."""
+    says = f"{SCE} lowers the loss at 2T after {{}} of the paper's steps"
+    return tuple(_lower(says.format(steps), loss(2), of=setting, steps=steps) for steps in (25, 50, 66))
 
 
 WHEN = PaperTable(
@@ -93,8 +118,10 @@ WHEN = PaperTable(
     title="When does the term help?",
     shows="The term from three starts of CLEX, and with EABF at the learning rate that is best for each arm. The "
     "third start's logits are scaled by 0.8, so that it is less sure than it should be.",
-    settings=(USUAL, EARLY, UNSURE, TUNED),
+    settings=(USUAL, EARLY, UNSURE, TUNED, *STARTS),
     claims=(
+        *_early(USUAL),
+        *_early(UNSURE),
         *_claims(USUAL, SCE, PRINTED),
         *_claims(EARLY, SCE, PRINTED),
         *_claims(UNSURE, SCE, PRINTED, ENTROPY, "SCE 0.03", "SCE 0.3"),

@@ -52,6 +52,40 @@ def test_rounding_is_no_interval() -> None:
     assert (row.ci_low, row.ci_high, row.stderr) == (None, None, None)
 
 
+def effective(by_length: dict[int, Sequence[float]]) -> Row | None:
+    """The effective length of a task with these scores of its samples; guessing is right in a quarter."""
+    records = [
+        {
+            "document": f"s{sample}", "task": "chains_0", "version": 1, "length": length, "depth": None,
+            "bucket": None, "cut": 0, "score": score, "probability": score, "gold_loss": 0.0, "chance": 0.25,
+        }
+        for length, scores in by_length.items()
+        for sample, score in enumerate(scores)
+    ]  # fmt: skip
+    evaluation = Evaluation(tasks=("chains_0",), lengths=tuple(by_length), mode="likelihood")
+    rows = evaluation.rows(evaluation.statistics(records), records)
+    return next((row for row in rows if row.metric == "effective_length"), None)
+
+
+def test_the_effective_length_ends_where_less_than_85_per_cent_are_kept() -> None:
+    full, nine, eight = [1.0] * 10, [0.0] + [1.0] * 9, [0.0] * 2 + [1.0] * 8
+    row = effective({256: full, 512: nine, 1024: eight, 2048: nine})
+    assert row is not None
+    assert (row.value, row.unit, row.n, row.documents, row.at_least) == (512, "tokens", 40, 10, None)
+    # Among the resamples of ten samples some keep 85 % throughout, and some lose more at once.
+    assert row.ci_low is not None
+    assert row.ci_high is not None
+    assert row.ci_low < 512 <= row.ci_high
+    kept = effective({256: full, 512: nine})
+    assert kept is not None
+    assert (kept.value, kept.at_least) == (512, True)
+
+
+def test_no_effective_length_of_guesses() -> None:
+    assert effective({256: [1.0, 0.0, 0.0, 0.0] * 3, 512: [1.0, 0.0, 0.0, 0.0] * 3}) is None
+    assert effective({256: [1.0] * 12}) is None
+
+
 def test_notes_say_what_was_cut_and_how_far_answers_are_from_their_depths() -> None:
     facts = [
         {"cut": 0, "depth": 50.0, "reached": 0.47},

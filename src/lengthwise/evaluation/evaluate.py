@@ -18,7 +18,16 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.scoring import ranking
-from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
+from lengthwise.evaluation.task import (
+    KEPT,
+    Family,
+    Question,
+    Task,
+    Truncation,
+    clear_effective_lengths,
+    estimated,
+    prompt_notes,
+)
 from lengthwise.files import is_url
 from lengthwise.machine import process_count
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
@@ -42,7 +51,7 @@ class Evaluation(Measurement):
 
     kind = "eval"
     units = "samples"
-    levels = ("chance",)
+    levels = ("chance", "effective_length")
     examples = (
         "lengthwise eval smollm2-135m needle_multi_key --length 2048 --length 4096",
         "lengthwise eval smollm2-135m babilong --mode likelihood --length 2048 --limit 20 --out runs/babilong",
@@ -256,7 +265,7 @@ class Evaluation(Measurement):
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The scores with their intervals; those of lm-eval that are no means have none."""
-        return list(map(estimated, statistics))
+        return clear_effective_lengths([*map(estimated, statistics)])
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """Version, metric and questions of each task."""
@@ -305,6 +314,11 @@ class Evaluation(Measurement):
             part = f" Here: {len(own)} of {len(family.tasks)} tasks." if len(own) < len(family.tasks) else ""
             notes += [f"{family.note}{part}"] if family.note else []
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
+        if len(self.lengths) > 1 and "lengths" in self._takes:
+            notes.append(
+                f"Up to effective_length every score is at least {KEPT:.0%} of that at {min(self.lengths)} tokens. "
+                "A task that is not clearly above guessing there has none."
+            )
         if self.mode == "likelihood":
             notes.append(
                 "gold_loss is -log of the right answer's probability among the ranked answers, in nats."

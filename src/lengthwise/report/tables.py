@@ -24,6 +24,7 @@ _SCORES = {
     "chance": "the accuracy of guessing among the ranked answers",
     "gold_probability": "the right answer's share of the likelihood of all ranked answers",
     "gold_loss": "-log gold_probability, nats an answer",
+    "effective_length": "tokens up to which at least 85 % of the score at the shortest length are kept",
     "contained": "share of the right numbers that the reply contains",
     "average_rows": "mean over data sets of the mean of all their rows",
     "average_categories": "mean over categories of the mean of their data sets",

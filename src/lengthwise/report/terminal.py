@@ -158,7 +158,10 @@ def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if len(depths) > 1:
         found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths] for depth in depths}
         lines += _in_per_cent("  depth", lengths, "tokens; per cent", found)
-    return lines
+    return [
+        *lines,
+        *(f"Effective length: {_tokens(row)}." for row in rows if row.metric == "effective_length"),
+    ]
 
 
 def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:

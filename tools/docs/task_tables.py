@@ -9,26 +9,28 @@ from lengthwise.results import Results
 
 
 def against_chance(runs: Sequence[Results]) -> Table:
-    """Accuracy in likelihood mode, one row for each task and one column for each model; guessing's in front.
+    """Accuracy in likelihood mode, a row for each task, a column for each model and length; guessing's in front.
 
     Groups of tasks are left out: their tasks differ in what guessing answers.
     """
-    found = {
-        (row.task, row.metric, run.model_name): row for run in runs for row in run.rows if row.depth is None
-    }
-    chances = {task: row.value for (task, metric, _), row in found.items() if metric == "chance"}
+    whole = [
+        (run.model_name, row) for run in runs for row in run.rows if row.depth is None and row.bucket is None
+    ]
+    chances = {row.task: row.value for _, row in whole if row.metric == "chance"}
+    found = {(row.task, model, row.length): row for model, row in whole if row.metric == "accuracy"}
+    sides = list(dict.fromkeys((model, length) for _, model, length in found))
+    several = len({length for _, length in sides}) > 1
+    names = [f"{model}, {length:,} tokens" if several else model for model, length in sides]
     rows: list[list[Cell]] = [
         [
             task,
-            "" if chance is None else f"{chance:.2f}",
-            *(
-                row_estimate(found[key]) if (key := (task, "accuracy", run.model_name)) in found else None
-                for run in runs
-            ),
+            f"{chance:.3g}",
+            *(row_estimate(found[key]) if (key := (task, *side)) in found else None for side in sides),
         ]
         for task, chance in chances.items()
+        if chance is not None
     ]
-    return Table(columns=["", "guessing", *(run.model_name for run in runs)], rows=rows, caption="")
+    return Table(columns=["", "guessing", *names], rows=rows, caption="")
 
 
 def answers_by_depth(results: Results, task: str) -> Table:

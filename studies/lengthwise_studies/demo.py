@@ -143,9 +143,9 @@ def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], **measured
     )
 
 
-# The seeds of `make seeds` measure more. Here the whole page has to be done in a quarter of an hour.
+# `make seeds` trains and measures more. Here the whole page has to be done in five minutes of two cores.
 _SMALL_STUDY = replace(
-    tiny_books.SCALES["default"], measures=tiny_books.measures(windows=32, segments=24, pairs=64)
+    tiny_books.SCALES["default"], measures=tiny_books.measures(windows=32, segments=24, pairs=64), steps=60
 )
 DEMO = Study(
     title="Do predictions hold as the context grows?",
@@ -156,13 +156,13 @@ DEMO = Study(
         "far the two predictions disagree). They are always shown apart, because only the second is alignment.",
     ),
     parts=(
-        _limit("tiny-books", 4, "auto", length=1024, reference=32, windows=32),
+        _limit("tiny-books", 4, "auto", length=1024, reference=32, windows=12),
         # The tolerance is a tenth of a nat: bfloat16 is exact enough, and much faster.
         _limit("smollm2-135m", 2, "fast", length=8192, reference=1024, windows=2),
         REAL_MODEL.part(
             _real_sections,
             {
-                "default": _real_scale("smollm2-135m", 6, [256, 512, 1024], [64, 256, 1024], None),
+                "default": _real_scale("smollm2-135m", 4, [256, 1024], [64, 1024], None),
                 "smoke": _real_scale("tiny-books", 4, [64, 128], [64, 128], 2),
             },
             folder="real-model",

@@ -144,6 +144,42 @@ def test_the_last_look_alike_is_right_once(questions: Callable[[str], list[Quest
         assert right * alike == len(own)
 
 
+def test_the_number_before_the_last_hop_is_right_once(questions: Callable[[str], list[Question]]) -> None:
+    """Taking the number that was told last before the asked name answers one question of a context."""
+    for hops in (1, 2, 4):
+        own = questions(f"chains_{hops}")
+        right = 0
+        for question in own:
+            told = question.prompt.partition(f"The variable {question.about} gets")[0]
+            right += re.findall(r"has the value (\d+)", told)[-1] in question.golds
+        assert right * 4 == len(own)
+
+
+def test_a_sentence_on_a_harbour_names_its_commonest_flag_in_half(
+    questions: Callable[[str], list[Question]],
+) -> None:
+    """Copying one of the sentences on a harbour, each as likely, is right in half of the questions."""
+    shares = []
+    for question in questions("aggregation_commonest"):
+        flown = re.findall(rf"{question.about} flew a (\w+) flag", question.prompt)
+        shares.append(flown.count(question.golds[0]) / len(flown))
+    assert set(shares) == {0.5}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompts_have_the_wanted_number_of_tokens(
+    questions: Callable[[str], list[Question]], name: str
+) -> None:
+    tokenizer = tiny_tokenizer()
+    sizes: dict[str, list[int]] = {}
+    for question in questions(name):
+        size = len(tokenizer(question.prompt, verbose=False).input_ids)
+        assert size <= question.length
+        sizes.setdefault(question.context, []).append(question.length - size)
+    # The longest question of a context decides how much background fits; a cut word may leave a few tokens.
+    assert max(min(missing) for missing in sizes.values()) <= 30
+
+
 def test_hops_lead_away_from_the_value(questions: Callable[[str], list[Question]]) -> None:
     for hops in (0, 1, 2, 4):
         for question in questions(f"chains_{hops}"):

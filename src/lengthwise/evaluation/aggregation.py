@@ -4,7 +4,8 @@ aggregation_commonest  which of four flags was flown most often at a place
 aggregation_count      how many ships called at a place: one or two, three or four, five or six, seven or eight
 
 A context tells of four places, in sentences evenly spread in random order, and is read once and asked about each.
-At every place the four flags were flown five times, twice, twice and once. Of the counts each bin is right for one
+At every place the four flags were flown five times, twice, twice and once: copying any one of these sentences is
+right in half of the questions, so only more than a half shows counting. Of the counts each bin is right for one
 place of a context, so a reader who prefers a bin is at chance. A sample has the same sentences at every length, so a
 longer context adds background and no counting; the background may begin elsewhere.
 """

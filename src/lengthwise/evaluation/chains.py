@@ -3,9 +3,10 @@
 chains_0, chains_1, chains_2, chains_4  the question asks for the value after as many hops
 
 A context holds four chains of one shape: a number is given to a name, another name gets the value of the first, and
-so on. The numbers of the four chains are in the four quarters of the context; the hops come at random places behind
-them. It is read once and asked about the end of every chain. Ranked are the four numbers. So hops and length part: at
-every length a sample has the same chains; the background may begin elsewhere.
+so on. The four numbers are in the first half of the context, one in each eighth; all hops come at random places of
+the second half. So no hop is nearer to its own number than to another, and a reader who takes the number before a
+hop is at chance. A context is read once and asked about the end of every chain. Ranked are the four numbers. At every
+length a sample has the same chains, so hops and length part; the background may begin elsewhere.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def _contexts(hops: int, settings: Any, corpus: Corpus, length: int, sample: int
     questions: list[Question] = []
     for index, value in enumerate(values):
         chain = names[index * (hops + 1) : (index + 1) * (hops + 1)]
-        start = (index + rng.random()) / _CHAINS
+        start = (index + rng.random()) / (2 * _CHAINS)
         told.append((start, f"The variable {chain[0]} has the value {value}."))
-        later = sorted(rng.uniform(start, 1) for _ in range(hops))
+        later = sorted(rng.uniform(0.5, 1) for _ in range(hops))
         told += [
             (place, f"The variable {name} gets the value of the variable {before}.")
             for place, before, name in zip(later, chain, chain[1:], strict=False)
@@ -68,7 +69,7 @@ def _names(rng: random.Random, count: int) -> list[str]:
     return list(found)
 
 
-_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
+_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=2, **LABELLED)
 
 CHAINS = Family(
     "chains",

@@ -81,6 +81,13 @@ def test_the_effective_length_ends_where_less_than_85_per_cent_are_kept() -> Non
     assert (kept.value, kept.at_least) == (512, True)
 
 
+def test_an_interrupted_run_has_no_interval_of_the_effective_length() -> None:
+    """Of twelve samples two have been asked at the longer length: a tenth of the resamples have none of them."""
+    row = effective({256: [1.0] * 12, 512: [1.0] * 2})
+    assert row is not None
+    assert (row.value, row.ci_low, row.ci_high) == (512, None, None)
+
+
 def test_no_effective_length_of_guesses() -> None:
     assert effective({256: [1.0, 0.0, 0.0, 0.0] * 3, 512: [1.0, 0.0, 0.0, 0.0] * 3}) is None
     assert effective({256: [1.0] * 12}) is None

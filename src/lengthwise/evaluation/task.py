@@ -233,7 +233,10 @@ def mean(task: str, metric: str, branches: Sequence[Any], *, field: str = "score
 
 
 def _effective_length(task: Task, records: Sequence[Record], lengths: Sequence[int]) -> Statistic:
-    """The longest length up to which at every length the score is at least `KEPT` of that at the shortest."""
+    """The longest length up to which at every length the score is at least `KEPT` of that at the shortest.
+
+    Undefined where a length has no score, as in resamples of an interrupted run, or the shortest length scores 0.
+    """
 
     def totals(record: Record) -> list[float]:
         sums = np.zeros((len(lengths), 2))
@@ -243,7 +246,8 @@ def _effective_length(task: Task, records: Sequence[Record], lengths: Sequence[i
     def estimator(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         scores = np.stack([ratio(sums[:, 2 * at : 2 * at + 2]) for at in range(len(lengths))], axis=1)
         holds = (scores >= KEPT * scores[:, :1]).cumprod(axis=1)
-        return np.asarray(lengths, dtype=np.float64)[holds.sum(axis=1) - 1]
+        found = np.asarray(lengths, dtype=np.float64)[holds.sum(axis=1) - 1]
+        return np.where(np.isfinite(scores).all(axis=1) & (scores[:, 0] > 0), found, np.nan)
 
     about = {"metric": "effective_length", "unit": "tokens", "n": len(records), "version": task.version}
     row = Row(model="", task=task.name, value=None, **about)

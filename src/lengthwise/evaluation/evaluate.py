@@ -17,17 +17,9 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
+from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
 from lengthwise.evaluation.scoring import ranking
-from lengthwise.evaluation.task import (
-    KEPT,
-    Family,
-    Question,
-    Task,
-    Truncation,
-    clear_effective_lengths,
-    estimated,
-    prompt_notes,
-)
+from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
 from lengthwise.files import is_url
 from lengthwise.machine import process_count
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups

@@ -23,16 +23,13 @@ from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from lengthwise.errors import UsageError
+from lengthwise.evaluation.effective_length import effective_length
 from lengthwise.measure.measurement import Item, Record, grouped
-from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios, ratio
+from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.text import Corpus
 
 Truncation = Literal["middle", "left"]
@@ -40,9 +37,6 @@ Truncation = Literal["middle", "left"]
 
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
-
-KEPT = 0.85
-"""The share of its score at the shortest length that a model keeps up to its effective length (NoLiMa)."""
 
 _RANKED = {"accuracy": "score", "gold_probability": "probability", "gold_loss": "gold_loss"}
 """The metrics of ranked answers, each with its field in a record."""
@@ -170,7 +164,8 @@ class Task:
                         ]
         lengths = sorted({record["length"] for record in records if record["length"] is not None})
         if len(lengths) > 1:
-            found.append(_effective_length(self, records, lengths))
+            row = Row(model="", task=self.name, metric="effective_length", value=None, version=self.version)
+            found.append(effective_length(row, records, lengths))
         return found
 
 
@@ -230,55 +225,6 @@ def mean(task: str, metric: str, branches: Sequence[Any], *, field: str = "score
         **where,
     )
     return Statistic.of(row, totals, estimator=mean_of_ratios(tree))
-
-
-def _effective_length(task: Task, records: Sequence[Record], lengths: Sequence[int]) -> Statistic:
-    """The longest length up to which at every length the score is at least `KEPT` of that at the shortest.
-
-    Undefined where a length has no score, as in resamples of an interrupted run, or the shortest length scores 0.
-    """
-
-    def totals(record: Record) -> list[float]:
-        sums = np.zeros((len(lengths), 2))
-        sums[lengths.index(record["length"])] = record["score"], 1.0
-        return sums.ravel().tolist()
-
-    def estimator(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        scores = np.stack([ratio(sums[:, 2 * at : 2 * at + 2]) for at in range(len(lengths))], axis=1)
-        holds = (scores >= KEPT * scores[:, :1]).cumprod(axis=1)
-        found = np.asarray(lengths, dtype=np.float64)[holds.sum(axis=1) - 1]
-        return np.where(np.isfinite(scores).all(axis=1) & (scores[:, 0] > 0), found, np.nan)
-
-    about = {"metric": "effective_length", "unit": "tokens", "n": len(records), "version": task.version}
-    row = Row(model="", task=task.name, value=None, **about)
-    return Statistic.of(
-        row, [(record["document"], totals(record)) for record in records], estimator=estimator
-    )
-
-
-def clear_effective_lengths(rows: Sequence[Row]) -> list[Row]:
-    """The rows, without effective lengths of scores that are not clearly above guessing at the shortest length.
-
-    Without ranked answers guessing is right with probability 0. An effective length that is the longest one
-    measured is a lower bound.
-    """
-    whole = {
-        (row.task, row.metric, row.length): row for row in rows if row.depth is None and row.bucket is None
-    }
-    found: list[Row] = []
-    for row in rows:
-        if row.metric == "effective_length":
-            lengths = sorted(length for task, _, length in whole if task == row.task and length is not None)
-            scores = [
-                each for (task, _, length), each in whole.items() if (task, length) == (row.task, lengths[0])
-            ]
-            chance = next((each.value or 0.0 for each in scores if each.metric == "chance"), 0.0)
-            base = next(each for each in scores if each.unit == "share" and each.metric != "chance")
-            if base.ci_low is None or base.ci_low <= chance:
-                continue
-            row = replace(row, at_least=True) if row.value == lengths[-1] else row
-        found.append(row)
-    return found
 
 
 def estimated(statistic: Statistic) -> Row:

@@ -148,10 +148,8 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
     sides = [subject] if second is None else [subject, second]
-    at_once = measurement.batch_size * prepared.longest
-    cost = cost_of_sides(
-        sides, tokens=facts["tokens_to_run"] // len(sides), at_once=at_once, longest=prepared.longest
-    )
+    tokens, at_once = facts["tokens_to_run"] // len(sides), measurement.batch_size * prepared.longest
+    cost = cost_of_sides(sides, tokens=tokens, at_once=at_once, longest=prepared.longest)
     return {"settings": settings, **facts, **cost.to_dict()}
 
 

@@ -41,6 +41,12 @@ def _far(results: Results, *which: str) -> Table:
     return replace(table, caption="", notes=[])
 
 
+def _far_summary(root: Path) -> Table:
+    from tools.docs.far_summary import summary_table
+
+    return summary_table(root)
+
+
 def _against_chance(root: Path, *names: str) -> Table:
     from tools.docs.task_tables import against_chance
 
@@ -169,6 +175,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 
 MAKERS: dict[str, Callable[..., Table]] = {
     "far": lambda root, name, *which: _far(kept_run(root, name), *which),
+    "far-summary": _far_summary,
     "against-chance": _against_chance,
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "served": lambda root, name, which: _served(kept_run(root, name), which),

@@ -174,6 +174,7 @@ def test_prompts_have_the_wanted_number_of_tokens(
     sizes: dict[str, list[int]] = {}
     for question in questions(name):
         size = len(tokenizer(question.prompt, verbose=False).input_ids)
+        assert question.length is not None
         assert size <= question.length
         sizes.setdefault(question.context, []).append(question.length - size)
     # The longest question of a context decides how much background fits; a cut word may leave a few tokens.

@@ -117,7 +117,7 @@ def test_tasks_beside_guessing_have_a_column_for_each_model():
     found = against_chance([run("small", 0.25), run("large", 0.5)])
     assert found.columns == ["", "guessing", "small", "large"]
     [[task, chance, small, large]] = found.rows
-    assert (task, chance, small.value, large.value) == ("qa", "0.20", 0.25, 0.5)
+    assert (task, chance, small.value, large.value) == ("qa", "0.2", 0.25, 0.5)
 
 
 def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():

@@ -123,7 +123,7 @@ def verdict_table(
 
     `more` are columns beside the verdict.
     """
-    columns: dict[str, list[Cell]] = {
+    columns: dict[str, Sequence[Cell]] = {
         "place": [one.claim.place for one in judged],
         "claim": [one.claim.says for one in judged],
         "paper": [one.claim.paper for one in judged],

@@ -65,7 +65,6 @@ OWN = {
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "when": ("paper.when:WHEN.study", "starts that can profit from the term (45 minutes)"),
     "rates": ("paper.when:RATES_TABLE.study", "the learning rate of each arm (20 minutes)"),
-    "alignment": ("section3.panel_page:ALIGNMENT", "does alignment help mean, length and sum?"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""

@@ -55,14 +55,17 @@ def test_a_cell_that_cannot_run_is_refused():
 
 
 def test_a_cell_trains_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
-    def threads(*_, **__):
-        return {"threads": torch.tensor([float(torch.get_num_threads())])}
+    found, losses = [], sweep.training.value_losses
 
-    monkeypatch.setattr(sweep.aligned, "disagreements", threads)
+    def threads(*given):
+        found.append(torch.get_num_threads())
+        return losses(*given)
+
+    monkeypatch.setattr(sweep.training, "value_losses", threads)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        outcome = run_cell(Cell(task="mean"), replace(SMOKE, steps=1))
-        assert (outcome.disagreement, torch.get_num_threads()) == ({"threads": [1.0]}, 3)
+        run_cell(Cell(task="mean"), replace(SMOKE, steps=1))
+        assert (found, torch.get_num_threads()) == ([1], 3)
     finally:
         torch.set_num_threads(before)

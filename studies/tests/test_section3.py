@@ -15,11 +15,11 @@ from lengthwise.samples import SampleLog
 from lengthwise_studies.claims import judge
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
 from lengthwise_studies.section3.grid import mean_errors, spread
-from lengthwise_studies.section3.panels import ALIGNMENT_PANELS, FIGURES
+from lengthwise_studies.section3.panels import FIGURES
 from lengthwise_studies.study_table import produce
 from lengthwise_studies.theorem2_check import run_theorem2, sections
 
-PANELS = {panel.name: panel for panel in (*chain(*FIGURES.values()), *ALIGNMENT_PANELS)}
+PANELS = {panel.name: panel for panel in chain(*FIGURES.values())}
 SMOKE = replace(SCALES["smoke"], steps=4)
 CELLS = [
     Cell(task="mean"),
@@ -33,7 +33,7 @@ def test_cells_are_told_apart_and_claims_are_judged_only_at_the_papers_lengths()
     everything = {cell for panel in PANELS.values() for cell in panel.cells}
     assert len({cell.key for cell in everything}) == len(everything)
     claims = [claim for panel in PANELS.values() for claim in panel.claims]
-    assert len(judge(claims, dict.fromkeys(everything, _outcome(0.5)))) == len(claims) == 28
+    assert len(judge(claims, dict.fromkeys(everything, _outcome(0.5)))) == len(claims) == 22
     short = replace(_outcome(0.5), lengths=list(range(1, 13)))
     assert judge(claims, dict.fromkeys(everything, short)) == []
 
@@ -106,7 +106,6 @@ def _outcome(error: float, *, rising: bool = False, transformed: float = 0.0) ->
         mse_transformed=[[transformed] * 50] * 5,
         clamped=[[0.0] * 50] * 5,
         seconds=0,
-        disagreement={},
     )
 
 
@@ -193,25 +192,6 @@ def test_reparameterization_is_judged_in_original_units():
     assert _verdict(outcomes, "1c", "of all f") == "holds"
     outcomes[Cell(task="length", function="1/x")] = _outcome(10.0, transformed=1e-6)
     assert _verdict(outcomes, "1c", "every f").endswith("; says nothing: not trained: 1/x")
-
-
-def test_alignment_is_judged_against_the_same_task_without_it():
-    outcomes = {cell: _outcome(2.0) for cell in PANELS["aligned-mean"].cells}
-    outcomes[Cell(task="mean", alignment="string", weight=0.1)] = _outcome(1.0)
-    outcomes[Cell(task="mean", alignment="distribution", weight=0.5)] = _outcome(3.0)
-    for said in ("alignment lowers", "alignment keeps"):
-        assert _verdict(outcomes, "aligned-mean", said) == "better: string 0.1; worse: distribution 0.5"
-
-
-def test_the_alignment_study_as_a_whole(tmp_path):
-    produced = produce("alignment", tmp_path / "run", scale="smoke", steps=2)
-    assert len(produced.tables) == 6, "errors and disagreements of three tasks"
-    assert [row[0] for row in produced.tables[3].rows] == [
-        "the right answers",
-        "no alignment",
-        *(f"{name} {weight}" for name in ("string", "distribution") for weight in (0.1, 0.5)),
-    ]
-    assert "error of 0.101 at 0.1, 1.04 at 0.5 in training range" in produced.page.read_text()
 
 
 def test_a_picture_shows_baseline_seeds_and_training_loss(monkeypatch):

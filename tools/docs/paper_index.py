@@ -25,7 +25,6 @@ FIGURES = {
     "figure5": "Fig. 5, App. F: the mean with a uniform count",
     "theorem1": "Theorem 1, Eq. 3: a bound on the error",
     "theorem2": "Theorem 2, Eq. 5-11: errors of linear attention",
-    "alignment": "ours: alignment on the tasks of section 3",
 }
 SPARSITY = {
     "sparse-parity": "sparse parity by length, k and locality",

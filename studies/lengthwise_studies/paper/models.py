@@ -50,6 +50,7 @@ class Models:
     kind: str
     arms: tuple[Arm, ...]
     seeds: int = 3
+    cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
 
     def experiment(self) -> tuple[Experiment, Scale]:
         """No arm is trained. Rows have the model's name as their arm, and its pretraining seed."""

@@ -189,7 +189,43 @@ _REAL = (
     models.model_arm("gemma3-270m", "gemma3-270m", 2048, 2, **_FEW),
     *(models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
 )
+_MANY: dict[str, Any] = {"windows": 32, "segments": 32}
+_GPU = (
+    ("HuggingFaceTB/SmolLM2-135M", 8192),
+    ("HuggingFaceTB/SmolLM2-1.7B", 8192),
+    ("meta-llama/Llama-2-7b-hf", 4096),
+)
+_PAPERS = (
+    ("EleutherAI/gpt-j-6b", 2048, 8),
+    ("EleutherAI/gpt-neox-20b", 2048, 8),
+    ("meta-llama/Llama-2-7b-hf", 4096, 4),
+    ("meta-llama/Llama-2-13b-hf", 4096, 4),
+    ("NousResearch/Yarn-Llama-2-7b-64k", 8192, 2),
+    ("Qwen/Qwen-7B", 8192, 2),
+    ("DAMO-NLP-SG/CLEX-7B-16K", 4096, 4),
+)
+"""Its models that are published (RandomPos is not) and Llama-2-13B, T, and how many times T its 16k tokens are."""
 SCALES = {
+    "gpu": models.Models(
+        kind="table1",
+        arms=tuple(
+            models.model_arm(name, name, length, 2, method, **_MANY)
+            for name, length in _GPU
+            for method in (None, "pi", "ntk", "yarn")
+        ),
+        cards=1,
+    ),
+    "paper": models.Models(
+        kind="table1",
+        arms=(
+            *(models.model_arm(name, name, length, times, **_MANY) for name, length, times in _PAPERS),
+            *(
+                models.model_arm(_PAPERS[2][0], _PAPERS[2][0], 4096, 4, method, **_MANY)
+                for method in _METHODS
+            ),
+        ),
+        cards=8,
+    ),
     "default": models.Models(kind="table1", arms=(*_tiny(*_SIBLINGS, windows=48, segments=48), *_REAL)),
     "smoke": models.Models(kind="table1", arms=_tiny(models.SMALLEST, windows=2, segments=2), seeds=1),
 }

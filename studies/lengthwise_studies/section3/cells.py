@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise_studies.section3 import number_alignment as aligned
 from lengthwise_studies.synthetic import reparameterization, training
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, VOCABULARY, BitTask
 from lengthwise_studies.synthetic.training import OPTIMIZERS
@@ -30,8 +29,6 @@ class Cell:
     Args:
         function: the output reparameterization; trained on function(y + shift).
         train_length: lengths in training are uniform on 1 .. this.
-        alignment: the long-short alignment trained with, a name of `number_alignment.ALIGNMENTS`; None for none.
-        weight: its alpha, 0 without.
     """
 
     task: str
@@ -40,15 +37,12 @@ class Cell:
     shift: int = 0
     train_length: int = 10
     optimizer: str = "adam"
-    alignment: str | None = None
-    weight: float = 0.0
 
     @property
     def key(self) -> str:
         """Everything that tells this cell from another, in one line."""
         function = f"{self.function}(y+{self.shift})" if self.shift else self.function
-        aligned = f", aligned by {self.alignment} {self.weight:g}" if self.alignment else ""
-        return f"{self.task}, {self.encoding}, {function}, 1..{self.train_length}, {self.optimizer}{aligned}"
+        return f"{self.task}, {self.encoding}, {function}, 1..{self.train_length}, {self.optimizer}"
 
     @property
     def of(self) -> BitTask:
@@ -126,9 +120,6 @@ class Outcome:
     clamped: list[list[float]]
     """[seed][length] share of predictions that had to be clamped before f could be inverted."""
     seconds: float
-    disagreement: dict[str, list[Number]]
-    """[seed] how far predictions from strings of training length and from their ends differ, for each
-    reading of alignment, in squared units of f."""
 
 
 @training.one_thread()
@@ -139,19 +130,12 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     steps, rates, seeds = scale.steps * optimizer.budget, optimizer.rates, list(range(scale.seeds))
     model = StackedTransformer(scale.architecture(cell.encoding), seeds * len(rates))
     sampling: dict[str, Any] = {"longest": cell.train_length, "seeds": seeds * len(rates)}
-    drawn: Any = training.batches(task, cell.f, model.encoding, size=scale.batch, steps=steps, **sampling)
-    if cell.alignment is not None:
-        drawn = aligned.aligned_batches(drawn, cell.alignment, task, model.encoding, **sampling)
-    # The error alone, by which cells with and without alignment are compared.
+    drawn = training.batches(task, cell.f, model.encoding, size=scale.batch, steps=steps, **sampling)
     taken: list[Tensor] = []
 
     def losses(model: StackedTransformer, batch: Any) -> Tensor:
-        if cell.alignment is None:
-            error = loss = training.value_losses(model, batch)
-        else:
-            error, distance = aligned.aligned_losses(model, batch, aligned.ALIGNMENTS[cell.alignment])
-            loss = error + 2 * cell.weight * distance
-        taken.append(error.detach())
+        loss = training.value_losses(model, batch)
+        taken.append(loss.detach())
         return loss
 
     each = [rate for rate in rates for _ in seeds]
@@ -166,13 +150,11 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     # Sixty points of the curve.
     stretches = errors[:, kept].split(max(1, math.ceil(steps / 60)))
     model = model.keep(kept)
-    apart = aligned.disagreements(partial(training.predictions, model), task, longest=cell.train_length)
     return Outcome(
         rate=rates[best],
         steps=torch.tensor([len(stretch) for stretch in stretches]).cumsum(0).tolist(),
         curve=_plain(torch.stack([stretch.mean(0) for stretch in stretches], dim=1)),
         train_loss=_plain(final[best]),
-        disagreement={name: _plain(distances) for name, distances in apart.items()},
         **_test(model, cell, scale),
         seconds=time.perf_counter() - started,
     )

@@ -88,7 +88,6 @@ def rows(outcomes: Outcomes) -> Iterator[Row]:
         inside, beyond = mean_errors(cell, outcome)
         means = [("train_loss", TRANSFORMED, outcome.train_loss)]
         means += [("mse_in_range", ORIGINAL, inside), ("mse_out_of_range", ORIGINAL, beyond)]
-        means += [(f"disagreement_by_{name}", TRANSFORMED, one) for name, one in outcome.disagreement.items()]
         for metric, unit, values in means:
             yield row(metric=metric, unit=unit, n=len(values), **spread(values).plain)
             for seed, value in enumerate(values):

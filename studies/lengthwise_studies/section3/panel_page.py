@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from lengthwise.report.drawing import COLORS, Curve, Picture, draw_curves, drawn, legend_below, picture
@@ -14,9 +13,8 @@ from lengthwise_studies.cell_runs import Grid
 from lengthwise_studies.claims import judge, verdict_table
 from lengthwise_studies.section3 import grid
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, Scale, run_cell
-from lengthwise_studies.section3.grid import Outcomes, at_length, mean_errors, spread, two_digits
-from lengthwise_studies.section3.number_alignment import ALIGNMENTS, aligned_length_error, right_disagreements
-from lengthwise_studies.section3.panels import ALIGNMENT_PANELS, FIGURES, FITS, OPTIMIZERS, WEIGHTS, Panel
+from lengthwise_studies.section3.grid import Outcomes, at_length, mean_errors, spread
+from lengthwise_studies.section3.panels import FIGURES, FITS, OPTIMIZERS, Panel
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic.reparameterization import length_alone_error
 
@@ -35,8 +33,6 @@ def page(panels: tuple[Panel, ...], _: Scale, outcomes: Outcomes) -> list[Sectio
     sections = [Section(title=title, tables=[claims] if judged else [])]
     for panel in panels:
         tables = [panel_table(panel, outcomes)]
-        if panel.varies == "alignment":
-            tables.append(disagreement_table(panel, outcomes))
         pictures = [panel_picture(panel, outcomes, optimizer) for optimizer in panel.optimizers]
         sections.append(Section(title=f"{panel.name}. {panel.title}", tables=tables, figures=pictures))
     return sections
@@ -69,33 +65,6 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
         columns=list(rows[0]),
         rows=[list(row.values()) for row in rows],
         caption=f"{panel.name}: squared error in original units, median over seeds [best, worst]",
-    )
-
-
-def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
-    """One line for the right answers, and one for each curve: both readings at training lengths."""
-    plain = next(iter(panel.cells))
-    right = right_disagreements(plain.of, plain.f, longest=plain.train_length)
-    rows = [["the right answers", *(two_digits(right[name]) for name in ALIGNMENTS)]]
-    for cell, label in panel.cells.items():
-        rows.append([label, *(spread(outcomes[cell].disagreement[name]).text for name in ALIGNMENTS)])
-    notes = [f"Wrong by construction: the {plain.task} changes with the cut, so right answers cannot agree."]
-    if plain.task == "mean":
-        notes = [
-            "The means of a string and of its end differ by chance, so even right answers disagree a little."
-        ]
-    if plain.task == "length":
-        costs = [f"{aligned_length_error(at, longest=plain.train_length):.3g} at {at:g}" for at in WEIGHTS]
-        notes.append(
-            "Under alignment by string the best model, free to predict any number for each length, has a squared "
-            f"error of {', '.join(costs)} in training range."
-        )
-    return Table(
-        columns=["curve", *(f"disagreement by {name}" for name in ALIGNMENTS)],
-        rows=rows,
-        caption=f"{panel.name}: predictions from strings of training length and from their ends, median over seeds "
-        "[smallest, largest]",
-        notes=notes,
     )
 
 
@@ -199,9 +168,4 @@ SECTION3 = _study(
     "all figures and theorem 2",
     tuple(panel for panels in FIGURES.values() for panel in panels),
     theorem2_check.part(folder="parts/theory", heading="Where theorem 2's numbers come from"),
-)
-# Half the steps of the figures: two readings of three tasks cost two to three forward passes a step.
-_HALF = {**SCALES, "default": replace(SCALES["default"], steps=1500)}
-ALIGNMENT = _study(
-    "alignment", "long-short alignment of mean, length and sum", ALIGNMENT_PANELS, scales=_HALF
 )

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, Literal
 
 from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Claim, Decision, Rule
 from lengthwise_studies.section3.cells import Cell, Outcome
 from lengthwise_studies.section3.grid import Outcomes, Spread, at_length, mean_errors, spread, two_digits
-from lengthwise_studies.section3.number_alignment import ALIGNMENTS
 
 TESTED = 50
 """The longest test length of the paper."""
@@ -186,24 +185,6 @@ def _longer(reads: Reads) -> Decision:
     return _listed(ends), f"lower with length: {words[lower]}; still rising: {words[rising]}"
 
 
-@_kind(
-    says="alignment lowers the error of the {task} beyond training",
-    paper="none: not tried on these tasks",
-    rule="better or worse: mean error beyond training, the seeds with and without alignment do not overlap",
-)
-def _aligned(reads: Reads) -> Decision:
-    return _compared({name: one.beyond for name, one in reads.items()})
-
-
-@_kind(
-    says="alignment keeps the error of the {task} in training range",
-    paper=_aligned.paper,
-    rule="better or worse: mean error in training range, the seeds with and without alignment do not overlap",
-)
-def _aligned_within(reads: Reads) -> Decision:
-    return _compared({name: one.within for name, one in reads.items()})
-
-
 def _compared(found: Mapping[str, Spread]) -> Decision:
     """Which have all their seeds below, or above, all of the first."""
     (_, base), *others = found.items()
@@ -224,19 +205,15 @@ def _untrained(reads: Reads) -> str:
 
 TRAIN_LENGTHS = (5, 10, 20, 40)
 """Of Figure 3; the text of the paper does not name them."""
-WEIGHTS = (0.1, 0.5)
-"""The alphas that the paper's tables train language models with."""
 OPTIMIZERS = {"adam": "Adam", "sgd": "SGD, the paper's"}
 OURS = ("randomised", "t5", "sinusoidal")
 """Encodings that the paper does not show, trained with Adam alone."""
 
-Varied = Literal["encoding", "function", "train_length", "alignment"]
+Varied = Literal["encoding", "function", "train_length"]
 CHANGES: dict[Varied, dict[str, dict[str, Any]]] = {
     "encoding": {name: {"encoding": name} for name in (*PAPERS_ENCODINGS, *OURS)},
     "function": {"no f": {}} | {f: {"function": f} for f in ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")},
     "train_length": {f"1..{length}": {"train_length": length} for length in TRAIN_LENGTHS},
-    "alignment": {"no alignment": {}}
-    | {f"{by} {at:g}": {"alignment": by, "weight": at} for by, at in product(ALIGNMENTS, WEIGHTS)},
 }
 """What tells the cells of a panel apart, by name."""
 _LABELS = {"none": "none (NoPE)", "alibi": "ALiBi", "t5": "T5 bias"}
@@ -299,7 +276,6 @@ class Panel:
 
 _MEAN = (replace(_far_better, paper="about 1e-5"), replace(_stays, paper="nearly consistent"))
 _BY_FUNCTION = (_reparameterized, _nearly_perfect, _best_function)
-_ALIGNED = (_aligned, _aligned_within)
 _UNIFORM = "Mean, with a uniform number of ones, by encoding"
 FIGURES: dict[str, tuple[Panel, ...]] = {
     "figure1": (
@@ -317,7 +293,3 @@ FIGURES: dict[str, tuple[Panel, ...]] = {
     ),
     "figure5": (Panel("5", _UNIFORM, "uniform-count-mean", "encoding", (_far_better, _stays)),),
 }
-ALIGNMENT_PANELS = tuple(
-    Panel(f"aligned-{task}", f"{task.capitalize()}, by long-short alignment", task, "alignment", _ALIGNED)
-    for task in ("mean", "length", "sum")
-)

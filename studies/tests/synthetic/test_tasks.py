@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-import lengthwise_studies.section3.number_alignment as number_alignment
 import lengthwise_studies.synthetic.reparameterization as reparameterization
 import lengthwise_studies.synthetic.tasks as tasks
 from lengthwise.errors import UsageError
@@ -22,7 +21,7 @@ from lengthwise_studies.synthetic.tasks import BIT_TASKS, LENGTH, MEAN, SUM, UNI
 
 
 def test_the_worked_examples_are_right():
-    for module in (tasks, reparameterization, number_alignment):
+    for module in (tasks, reparameterization):
         done = doctest.testmod(module)
         assert (done.failed, done.attempted > 0) == (0, True)
 

@@ -53,6 +53,12 @@ def _against_chance(root: Path, *names: str) -> Table:
     return against_chance([kept_run(root, name) for name in names])
 
 
+def _by_quarter(root: Path, *names: str) -> Table:
+    from tools.docs.task_tables import by_quarter
+
+    return by_quarter([kept_run(root, name) for name in names])
+
+
 def _answers_by_depth(results: Results, task: str) -> Table:
     from tools.docs.task_tables import answers_by_depth
 
@@ -177,6 +183,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "far": lambda root, name, *which: _far(kept_run(root, name), *which),
     "far-summary": _far_summary,
     "against-chance": _against_chance,
+    "by-quarter": _by_quarter,
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "compare": lambda root, name, which: _compared(kept_run(root, name), which),
@@ -260,10 +267,12 @@ def show(results: Results) -> list[Table]:
             points_of(results)
         return [*found, _temperatures(results)] if kind == "table4" else found
     if kind == "eval":
-        from tools.docs.task_tables import against_chance
+        from tools.docs.task_tables import against_chance, by_quarter
 
         tasks = results.config["tasks"]
-        return [_answers_by_depth(results, tasks[0])] if len(tasks) == 1 else [against_chance([results])]
+        if len(tasks) == 1:
+            return [_answers_by_depth(results, tasks[0])]
+        return [against_chance([results]), by_quarter([results])]
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "encodings": lambda: [_encodings(results)],

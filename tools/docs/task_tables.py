@@ -33,6 +33,21 @@ def against_chance(runs: Sequence[Results]) -> Table:
     return Table(columns=["", "guessing", *names], rows=rows, caption="")
 
 
+def by_quarter(runs: Sequence[Results]) -> Table:
+    """Accuracy at the greatest length by the quarter of the context with the answer, one row for each task."""
+    quarters = [f"{name} quarter" for name in ("first", "second", "third", "last")]
+    rows: list[list[Cell]] = []
+    for run in runs:
+        longest = max(row.length or 0 for row in run.rows)
+        own = [row for row in run.rows if row.metric == "accuracy" and row.length == longest and row.bucket]
+        found = {(row.task, row.bucket): f"{row.value:.2f}" for row in own if row.value is not None}
+        rows += [
+            [task, *(found.get((task, each), "") for each in quarters)]
+            for task in dict.fromkeys(task for task, _ in found)
+        ]
+    return Table(columns=["", *quarters], rows=rows, caption="")
+
+
 def answers_by_depth(results: Results, task: str) -> Table:
     """Accuracy of one task, a row for each depth (the last: all) and a column for each length."""
     own = [row for row in results.rows if (row.task, row.metric) == (task, "accuracy")]

@@ -155,16 +155,16 @@ def _encodings(results: Results) -> Table:
     return replace(encodings_table(results), caption="")
 
 
-def _kept(root: Path, name: str, number: str) -> Table:
+def _kept(root: Path, name: str, number: str, pattern: str = "") -> Table:
     from tools.docs.kept_tables import kept_table
 
-    return kept_table(name, int(number), root)
+    return kept_table(name, int(number), root, pattern)
 
 
-def _kept_claims(root: Path, *names: str) -> Table:
+def _kept_claims(root: Path, pattern: str, *names: str) -> Table:
     from tools.docs.kept_tables import kept_claims
 
-    return kept_claims(root, *names)
+    return kept_claims(root, *names, pattern=pattern)
 
 
 def _compared(results: Results, which: str) -> Table:

@@ -7,6 +7,8 @@ while the run is there.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +57,8 @@ def kept_tables(name: str, root: Path) -> list[Table]:
     return [Table(**plain) for plain in json.loads(path.read_text())] if path.is_file() else []
 
 
-def kept_table(name: str, number: int, root: Path) -> Table:
-    """One of them, counted from 0, without its caption.
+def kept_table(name: str, number: int, root: Path, pattern: str = "") -> Table:
+    """One of them, counted from 0, without its caption: the rows whose cells, joined by "|", match the pattern.
 
     Raises:
         UsageError: there are not so many.
@@ -65,11 +67,11 @@ def kept_table(name: str, number: int, root: Path) -> Table:
     if number >= len(tables):
         raise UsageError(f"{name} has {len(tables)} kept tables", expected=f"more than {number}")
     found = tables[number]
-    return Table(columns=found.columns, rows=found.rows, caption="", notes=found.notes)
+    return Table(columns=found.columns, rows=_matching(found.rows, pattern), caption="", notes=found.notes)
 
 
-def kept_claims(root: Path, *names: str) -> Table:
-    """The verdicts of several studies in one table."""
+def kept_claims(root: Path, *names: str, pattern: str = "") -> Table:
+    """The verdicts of several studies in one table: the rows that match the pattern, as in `kept_table`."""
     columns = ["place", "claim", "paper", "verdict"]
     rows = [
         [row[table.columns.index(column)] for column in columns]
@@ -78,4 +80,8 @@ def kept_claims(root: Path, *names: str) -> Table:
         if table.caption == CLAIMS
         for row in table.rows
     ]
-    return Table(columns=columns, rows=rows)
+    return Table(columns=columns, rows=_matching(rows, pattern))
+
+
+def _matching(rows: Sequence[Sequence[Any]], pattern: str) -> list[Sequence[Any]]:
+    return [row for row in rows if re.search(pattern, "|".join(map(str, row)))]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 
-LEFT_OUT = ("quanto", "YaRN with another", "the same, on")
-"""How the names of faults begin that are found as another in the table is."""
 SOUND = ("float32", "bfloat16")
 """The last word of the name of a sound pair."""
 
@@ -16,8 +14,6 @@ def faults_table(results: Results) -> Table:
     said = dict(note.split(": ", 1) for note in results.notes)
     lines: list[list[Cell]] = []
     for arm in _arms(results, sound=False):
-        if arm.startswith(LEFT_OUT):
-            continue
         by = {row.metric: row for row in results.rows if row.arm == arm}
         lines.append(
             [

@@ -173,10 +173,10 @@ def _compared(results: Results, which: str) -> Table:
     return getattr(compare_tables, f"{which}_table")(results)
 
 
-def _hardware(root: Path, which: str, *arguments: str) -> Table:
-    from tools.docs.hardware_tables import TABLES
+def _hardware(root: Path, which: str) -> Table:
+    from tools.docs.hardware import TABLES
 
-    return TABLES[which](root, *arguments)
+    return TABLES[which]()
 
 
 MAKERS: dict[str, Callable[..., Table]] = {

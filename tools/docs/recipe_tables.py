@@ -15,7 +15,6 @@ from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory, run_operations, ways
 from lengthwise_studies.costs import shape
-from tools.docs.hardware_tables import duration
 
 KIND = "sharded-recipes"
 """The kind of the results of `make recipes`; the task of its rows:"""
@@ -30,6 +29,8 @@ RECIPES = (
     "llama3-8b-far",
     "llama3-8b-far-qlora",
 )
+RATE = 4e14
+"""bfloat16 operations a second of a card: an H100 at 40 % of its peak, as the recipes assume."""
 OWN_DEVICES = {"longlora": 1, "longqlora": 1, "llama3-8b-far-qlora": 1}
 """How many devices a recipe is written for, where they are not eight."""
 _SPREAD = (
@@ -56,11 +57,17 @@ def plans_table() -> Table:
         own = needs[_own_way(recipe), devices]
         if not re.search(rf"\b{own}\b", shipped_recipes()[name].read_text().partition("\nmodel:")[0]):
             raise UsageError(f"the recipe {name} does not say {own}", fix="change its first comment")
-        time = f"{duration(run_operations(recipe, _model(name)) / devices)} on {devices}"
+        time = f"{_duration(run_operations(recipe, _model(name)) / devices)} on {devices}"
         lines.append((name, *(needs.get(key) for key in _SPREAD), time))
     ways_ = ("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD)
     columns = ("recipe", *ways_, "matrix products")
     return Table(columns=columns, rows=lines)
+
+
+def _duration(operations: float) -> str:
+    seconds = operations / RATE
+    unit, one = ("h", 3600) if seconds >= 3600 else ("min", 60)
+    return f"{seconds / one:.{1 if seconds < 10 * one else 0}f} {unit}"
 
 
 @cache

@@ -1,12 +1,12 @@
 """The effective context length of a model on a text, without labels: where it stops being sound, and used.
 
 Each window of text is read once from its beginning, up to `length` tokens, and compared with the same model
-that reads only the last R/2 + 1 .. R tokens before each target, R = `reference`, a length it was trained for:
+that reads only the last R/4 + 1 .. R tokens before each target, R = `reference`, a length it was trained for:
 
-    excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/2 + 1 .. R of them)
+    excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/4 + 1 .. R of them)
 
-On the way, after d tokens and for d on a grid, the window's first passage is repeated; and the same after a window
-that differs in its first passage alone (as `Recall`, but with the filler's beginning):
+After d tokens of the window, for d on a grid, its first passage is repeated. Every second window is read again with
+another first passage, and the repetitions are read after that too (as `Recall`, but with the filler's beginning):
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
@@ -35,12 +35,13 @@ from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from lengthwise.models import LoadedModel, Predictor, Reader
 
 _SHOWN_BINS = 32
 _BINS_PER_REFERENCE = 8
-_STEPS_PER_DOUBLING = 4
+_STEPS_PER_DOUBLING = 3
 _LONGEST, _TIMES_TRAINED = 16384, 8
 MOST_REFERENCE = 1024
 
@@ -61,13 +62,12 @@ class Limit(WindowMeasurement):
             "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
             "used_up_to": "longest distance at which a repeated passage still helps",
             "excess": "loss with all context - loss of the same tokens with the most recent context only",
-            "jeffreys": "how much the predictions with all context and with recent context disagree",
             "loss": "cross entropy of the next token with all context",
             "tolerance": "the excess up to which predictions count as sound",
             "used_level": "the benefit from which context counts as used",
             "benefit": "what a repeated passage is worth; 0 if the model does not use it",
         },
-        better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+        better={"loss": "lower", "benefit": "higher"},
     )
     levels = ("tolerance", "used_level")
     examples = (
@@ -85,7 +85,7 @@ class Limit(WindowMeasurement):
     """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
     1024."""
     windows: Annotated[Count, Parameter("--limit")] = 8
-    """Windows of text, from as many documents."""
+    """Windows of text, from as many documents. Every second one shows how far context is used."""
     tolerance: Positive = 0.1
     """The model counts as sound up to the longest context whose mean loss is at most this many nats per token worse
     than with only the most recent tokens."""
@@ -135,113 +135,115 @@ class Limit(WindowMeasurement):
 
     @property
     def distances(self) -> list[int]:
-        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
+        """Distances of the repeated passage: three to a doubling from two passages on, and the longest."""
         first, last = 2 * self.passage, self.sizes[0] - self.passage
         steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
         grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
         return [*sorted(distance for distance in grid if distance < 0.95 * last), last]
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
-        """Every window twice: after another first passage, and as it is."""
+        """Every window; every second one is read `twice`."""
         length, reference, _ = self.sizes
-        # All context once; the second time also short contexts that overlap by half. The repeated passages are few.
-        tokens = {"different": length, "same": length + 2 * (length - reference)}
+        branches = len(self.distances) * (self.passage - 1)
+        short = len(self._short_views) * reference
         # The longest context, its targets, and another first passage.
         windows = self.sampled(text, length + 1 + 2 * self.passage)
         return [
             self.item(
-                f"L{length}/R{reference}/P{self.passage}/w{index:04d}/{first}",
+                f"L{length}/R{reference}/P{self.passage}/w{index:04d}",
                 window,
                 length,
-                tokens=read,
-                first=first,
+                tokens=(1 + twice) * (length + branches) + short,
+                twice=twice,
                 table=model.max_positions,
             )
             for index, window in enumerate(windows)
-            for first, read in tokens.items()
+            for twice in [index % 2 == 0]
+        ]
+
+    @property
+    def _short_views(self) -> list[tuple[int, int]]:
+        """(the first token, the first row that is scored) of each short context; it has R tokens."""
+        length, reference, _ = self.sizes
+        scored = reference * 3 // 4
+        return [
+            (min(first - reference // 4, length - reference), first)
+            for first in range(reference, length, scored)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """Under the name of `first` the passage's summed losses by distance.
-
-        Of "same" also, by bin, the sums of `excess`, `loss` and (with hidden states) `jeffreys`: all context against
-        its end. Where `first` is "different", the window begins with the passage at its end in place of its own.
-        """
+        """Sums: the passage's losses by distance after the `same` and a `different` one, and the others by bin."""
         from lengthwise.models import LoadedModel
 
+        losses = self._read if isinstance(model, LoadedModel) else self._served
         for item in items:
-            ids, first = item.content.ids, item.facts["first"]
-            context = ids if first == "same" else np.concatenate([ids[-self.passage :], ids[self.passage :]])
-            tokens = view(context, 0, self.sizes[0], self.bos_id(model))
-            if isinstance(model, LoadedModel):
-                yield self._read(model, ids, tokens, first)
-            else:
-                yield self._served(model, ids, tokens, first)
+            ids = item.content.ids
+            whole, same = losses(model, ids, self._tokens(model, ids))
+            record = {"same": same}
+            if item.facts["twice"]:
+                other_ids = np.concatenate([ids[-self.passage :], ids[self.passage :]])
+                _, record["different"] = losses(model, ids, self._tokens(model, other_ids), scored=False)
+            excess = whole - self._short_losses(model, ids)
+            for name, each in (("excess", excess), ("loss", whole)):
+                record[name] = each.unflatten(0, (-1, self.sizes[2])).sum(dim=1).tolist()
+            yield record
 
-    def _read(self, model: LoadedModel, ids: NDArray[Any], tokens: NDArray[Any], first: str) -> Record:
-        """Read each of `tokens` once, in blocks of R/2."""
+    def _tokens(self, model: Predictor, ids: NDArray[Any]) -> NDArray[np.int64]:
+        return view(ids, 0, self.sizes[0], self.bos_id(model))
+
+    def _short_losses(self, model: Predictor, ids: NDArray[Any]) -> Tensor:
+        """The loss of each target beyond R, after the end of its context."""
         import torch
 
-        from lengthwise.measure.distributions import compare_contexts
+        reference, found = self.sizes[1], []
+        for group in in_groups(self._short_views, self.batch_size):
+            views = [view(ids, start, reference, self.bos_id(model)) for start, _ in group]
+            labels = [ids[first + 1 : start + reference + 1] for start, first in group]
+            found += model.token_losses(views, labels)
+        return torch.cat(found)
+
+    def _read(
+        self, model: LoadedModel, ids: NDArray[Any], tokens: NDArray[Any], *, scored: bool = True
+    ) -> tuple[Tensor, list[float]]:
+        """The losses of the targets beyond R, if `scored`, and those of the passage, summed, by distance."""
+        import torch
+
+        from lengthwise.models.branches import read_with_branches
         from lengthwise.models.loaded_model import target_losses
-        from lengthwise.models.reading import reader_of
 
-        (length, reference, width), distances = self.sizes, self.distances
-        reader, passage, half = reader_of(model), ids[: self.passage], reference // 2
-        place, begin, blocks, losses, sums = 0, reference, [], [], []
-        for end in range(half, length + 1, half):
-            pieces = []
-            for cut in sorted({end, *(d for d in distances if place < d <= end)}):
-                pieces.append(reader.read(tokens[None, place:cut])[0])
-                place = cut
-                if cut in distances:
-                    hidden = reader.fork().read(passage[None, :-1])[0, -self.scored :]
-                    found = target_losses(model, hidden, passage[-self.scored :], first=place)
-                    losses.append(found.sum().item())
-            if first == "different" or end <= reference:
-                continue
-            blocks += pieces
-            if end - begin < self.batch_size * half and end < length:
-                continue
-            starts = range(begin - half, end - half, half)
-            views = [view(ids, start, reference, self.bos_id(model)) for start in starts]
-            short = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:].flatten(0, 1)
-            labels = ids[begin + 1 : end + 1]
-            loss, short, jeffreys = compare_contexts(model, torch.cat(blocks), short, labels, first=begin).T
-            sums.append(torch.stack([loss - short, jeffreys, loss]).unflatten(1, (-1, width)).sum(dim=2))
-            begin, blocks = end, []
-        if not sums:
-            return {first: losses}
-        excess, jeffreys, loss = torch.cat(sums, dim=1).tolist()
-        return {first: losses, "excess": excess, "jeffreys": jeffreys, "loss": loss}
+        length, reference, _ = self.sizes
+        passage = ids[: self.passage]
+        text, branches = read_with_branches(model, tokens, passage[:-1], self.distances, piece=reference // 2)
+        repeated = [
+            target_losses(model, hidden[-self.scored :], passage[-self.scored :], first=distance).sum().item()
+            for distance, hidden in zip(self.distances, branches, strict=True)
+        ]
+        if not scored:
+            return torch.empty(0), repeated
+        labels = ids[reference + 1 : length + 1]
+        return target_losses(model, text[reference:], labels, first=reference), repeated
 
-    def _served(self, model: Predictor, ids: NDArray[Any], tokens: NDArray[Any], first: str) -> Record:
-        """Read by losses alone, each context on its own."""
+    def _served(
+        self, model: Predictor, ids: NDArray[Any], tokens: NDArray[Any], *, scored: bool = True
+    ) -> tuple[Tensor, list[float]]:
+        """As `_read` by losses alone, each context on its own."""
         import torch
 
-        (length, reference, width), passage, half = self.sizes, ids[: self.passage], self.sizes[1] // 2
-        found: list[torch.Tensor] = []
+        length, reference, _ = self.sizes
+        passage, repeated = ids[: self.passage], []
         for group in in_groups(self.distances, self.batch_size):
             views = [np.concatenate([tokens[:distance], passage[:-1]]) for distance in group]
-            found += model.token_losses(views, [passage[-self.scored :]] * len(group))
-        record = {first: [each.sum().item() for each in found]}
-        if first == "different":
-            return record
+            found = model.token_losses(views, [passage[-self.scored :]] * len(group))
+            repeated += [each.sum().item() for each in found]
+        if not scored:
+            return torch.empty(0), repeated
         [whole] = model.token_losses([tokens], [ids[reference + 1 : length + 1]])
-        short: list[torch.Tensor] = []
-        for group in in_groups(range(reference, length, half), self.batch_size):
-            views = [view(ids, start - half, reference, self.bos_id(model)) for start in group]
-            short += model.token_losses(views, [ids[start + 1 : start + 1 + half] for start in group])
-        excess, loss = torch.stack([whole - torch.cat(short), whole]).unflatten(1, (-1, width)).sum(dim=2)
-        return {**record, "excess": excess.tolist(), "loss": loss.tolist()}
+        return whole, repeated
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The two limits, their levels and their curves, from the windows that were read both times."""
-        whole: dict[tuple[str, int], Record] = {}
-        for record in records:
-            whole.setdefault((record["document"], record["start"]), {}).update(record)
-        some = [record for record in whole.values() if "same" in record and "different" in record]
-        if not some:
+        """The two limits, their levels and their curves."""
+        twice = [record for record in records if "different" in record]
+        if not twice:
             return []
         (length, reference, width), distances = self.sizes, self.distances
         near = max(1, sum(distance <= reference for distance in distances))
@@ -250,27 +252,27 @@ class Limit(WindowMeasurement):
         used = partial(used_up_to, distances=distances, near=near, share=self.share)
         level = partial(used_level, near=near, share=self.share)
 
-        def number(metric: str, totals: Any, n: int | None, **row: Any) -> Statistic:
+        def number(some: Sequence[Record], metric: str, totals: Any, n: int | None, **row: Any) -> Statistic:
             return self.statistic(some, totals, metric=metric, length=length, n=n, **row)
 
         def by_distance(record: Record) -> list[float]:
             return [*record["same"], *record["different"], targets]
 
-        each, rows = len(some) * targets, len(some) * compared
+        each, rows = len(twice) * targets, len(records) * compared
         found = [
-            number("sound_up_to", lambda r: [*r["excess"], 1], rows, unit="tokens", estimator=sound),
-            number("used_up_to", by_distance, each * len(distances), unit="tokens", estimator=used),
-            number("tolerance", lambda _: [self.tolerance, 1], None),
-            number("used_level", by_distance, each * near, estimator=level),
+            number(records, "sound_up_to", lambda r: [*r["excess"], 1], rows, unit="tokens", estimator=sound),
+            number(twice, "used_up_to", by_distance, each * len(distances), unit="tokens", estimator=used),
+            number(records, "tolerance", lambda _: [self.tolerance, 1], None),
+            number(twice, "used_level", by_distance, each * near, estimator=level),
         ]
         edges = equal_bins(0, compared // width, _SHOWN_BINS)
         positions = [reference + width * edge for edge in edges]
-        for metric in (name for name in ("excess", "jeffreys", "loss") if name in some[0]):
-            shown = [{**record, metric: np.add.reduceat(record[metric], edges[:-1])} for record in some]
+        for metric in ("excess", "loss"):
+            shown = [{**record, metric: np.add.reduceat(record[metric], edges[:-1])} for record in records]
             found += self.curve(shown, metric, positions, metric=metric, length=length)
         for index, distance in enumerate(distances):
             sums = lambda r, i=index: [r["different"][i] - r["same"][i], targets]  # noqa: E731
-            found.append(number("benefit", sums, each, distance=distance))
+            found.append(number(twice, "benefit", sums, each, distance=distance))
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
@@ -322,7 +324,7 @@ class Limit(WindowMeasurement):
         ends = self._ends_with_table(model.max_positions)
         found = [
             f"Sound: up to there the loss with all context is at most {self.tolerance:g} nats above the loss with "
-            f"the last {reference // 2 + 1} to {reference} tokens of it.",
+            f"the last {reference // 4 + 1} to {reference} tokens of it.",
             f"Used: up to there the benefit of a repeated passage is at least {self.share:.0%} of that at "
             f"distances up to {max(reference, distances[0])} tokens.",
         ]

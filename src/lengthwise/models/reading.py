@@ -86,13 +86,53 @@ class PieceReader:
         elif self._own:
             # A cache that forgets counts fewer tokens than were read.
             arguments |= accepted(model.model, position_ids=positions)
-        if isinstance(model.head, Head):
-            hidden, output = hidden_states_and_output(model.model, **arguments)
+        hidden, self._cache = self._run(**arguments)
+        return hidden
+
+    @torch.no_grad()
+    def read_beside(
+        self, tokens: NDArray[np.integer], positions: NDArray[np.integer], attention_mask: Tensor
+    ) -> Tensor:
+        """Read tokens of one sequence at positions of their own, and forget them.
+
+        Args:
+            tokens, positions: [N].
+            attention_mask: [N, tokens read + N], True where a token attends.
+
+        Returns:
+            As `read`, [N, ...].
+
+        Raises:
+            UsageError: the cache drops or moves what it was given, or the model takes no position ids.
+        """
+        cache, model = self._continued, self._model
+        if not self.takes_padding or not accepted(model.model, position_ids=None):
+            raise UsageError(f"{model.name} has layers that see a part of the text, or takes no position ids")
+        # Additive: eager attention takes no other.
+        mask = torch.zeros(attention_mask.shape, dtype=model.model.dtype, device=model.device)
+        mask.masked_fill_(~attention_mask.to(model.device), torch.finfo(mask.dtype).min)
+        ids, places = (
+            torch.from_numpy(np.array(each, dtype=np.int64))[None].to(model.device)
+            for each in (tokens, positions)
+        )
+        hidden, _ = self._run(
+            input_ids=ids,
+            position_ids=places,
+            attention_mask=mask[None, None],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache.crop(-len(tokens))
+        return hidden[0]
+
+    def _run(self, **arguments: Any) -> tuple[Tensor, Any]:
+        """What the head takes [B, T, ...], and the cache."""
+        if isinstance(self._model.head, Head):
+            hidden, output = hidden_states_and_output(self._model.model, **arguments)
         else:
-            output = model.model(**arguments)
+            output = self._model.model(**arguments)
             hidden = output.logits
-        self._cache = getattr(output, "past_key_values", None)
-        return model.at_head(hidden)
+        return self._model.at_head(hidden), getattr(output, "past_key_values", None)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own.
@@ -183,12 +223,16 @@ def _why_not_cached(model: LoadedModel) -> str | None:
         pieces += [reader.read(tokens[:, 6:7]), reader.read(tokens[:, 7:])]
     except UsageError as error:
         return error.problem
-    allowed = TOLERANCE.get(ahead.dtype, 1e-3) * whole.abs().max().item()
-    for found, expected in ((torch.cat(pieces, dim=1), whole), (ahead, whole[:, 6:])):
-        difference = (found.double() - expected).abs().max().item()
-        if not difference <= allowed:
-            return f"reading in pieces differs by {difference:.3g} where {allowed:.1g} is rounding"
-    return None
+    return differs(torch.cat(pieces, dim=1), whole) or differs(ahead, whole[:, 6:])
+
+
+def differs(found: Tensor, expected: Tensor) -> str | None:
+    """By how much two readings of the same tokens differ, in words; None within rounding."""
+    allowed = TOLERANCE.get(found.dtype, 1e-3) * expected.double().abs().max().item()
+    difference = (found.double() - expected.double()).abs().max().item()
+    return (
+        None if difference <= allowed else f"it differs by {difference:.3g} where {allowed:.1g} is rounding"
+    )
 
 
 def _copied(cache: Any) -> Any:

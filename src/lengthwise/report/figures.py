@@ -141,7 +141,7 @@ def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -
 
 
 def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
-    """Excess loss and disagreement by context, benefit by distance; vertical lines are the two limits."""
+    """Excess loss by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
     names = series_names(rows)
     colors = {label: COLORS[i % len(COLORS)] for i, label in enumerate(dict.fromkeys(names))}
@@ -159,8 +159,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
         "Sound? Loss with all minus\nloss with recent context",
         "Used? Benefit of a\nrepeated passage",
     )
-    # An endpoint gives no distributions to disagree.
-    panels = {excess: "excess", "Disagreement of the two\npredictions": "jeffreys", benefit: "benefit"}
+    panels = {excess: "excess", benefit: "benefit"}
     limits = {"sound up to": numbers["sound_up_to"], "used up to": numbers["used_up_to"]}
 
     def dress(axes: Axes, heading: str, places: Sequence[float]) -> None:

@@ -1,0 +1,103 @@
+"""Branches of a text read in one pass are those that are read one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTNeoConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+)
+
+from lengthwise.models import LoadedModel, branches
+from lengthwise.models.branches import read_branch_by_branch, read_with_branches
+from lengthwise.testing import tiny_tokenizer
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}  # fmt: skip
+NEO: dict[str, Any] = {"vocab_size": 320, "hidden_size": 32, "num_layers": 2, "num_heads": 4}
+TOKENS = np.random.default_rng(0).integers(320, size=60)
+BRANCH, PLACES = TOKENS[:9], [5, 6, 20, 44, 60]
+TOGETHER: dict[str, PreTrainedConfig] = {
+    "rope": LlamaConfig(**SIZES),
+    "a table of positions": GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=128),
+}
+ONE_BY_ONE: dict[str, PreTrainedConfig] = {
+    "a sliding window": MistralConfig(**SIZES, sliding_window=16, num_key_value_heads=2),
+    "local attention inside a layer": GPTNeoConfig(
+        **NEO, attention_types=[[["global", "local"], 1]], window_size=16, max_position_embeddings=128
+    ),
+    "rope by the length of the input": LlamaConfig(
+        **SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    ),
+}
+
+
+def made(config: PreTrainedConfig, attention: str = "sdpa") -> LoadedModel:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    return LoadedModel(model, tiny_tokenizer(), "made", "memory")
+
+
+def both(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [
+        read(model, TOKENS, BRANCH, PLACES, piece=16) for read in (read_with_branches, read_branch_by_branch)
+    ]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_together_as_one_by_one(kind: str, attention: str) -> None:
+    model = made(TOGETHER[kind], attention)
+    for together, apart in zip(*both(model), strict=True):
+        torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
+    assert model.branches
+
+
+def test_one_by_one_is_a_pass_for_each() -> None:
+    model = made(TOGETHER["rope"])
+    _, found = read_branch_by_branch(model, TOKENS, BRANCH, PLACES, piece=16)
+    for place, branch in zip(PLACES, found, strict=True):
+        whole = model.hidden_states(torch.from_numpy(np.concatenate([TOKENS[:place], BRANCH]))[None])[
+            0, place:
+        ]
+        torch.testing.assert_close(branch, whole, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ONE_BY_ONE)
+def test_models_that_cannot(kind: str) -> None:
+    model = made(ONE_BY_ONE[kind], "eager")
+    for first, second in zip(*both(model), strict=True):
+        assert torch.equal(first, second)
+    assert not model.branches
+
+
+def test_a_small_mask_takes_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(TOGETHER["rope"])
+    [_, whole], _ = both(model)
+    monkeypatch.setattr(branches, "_MASK_ELEMENTS", 2500)
+    torch.testing.assert_close(both(model)[0][1], whole, rtol=1e-4, atol=1e-4)
+
+
+def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(TOGETHER["rope"])
+    both(model)
+    passes: list[int] = []
+    forward = model.model.model.forward
+
+    def counted(input_ids: torch.Tensor, **rest: Any) -> Any:
+        passes.append(input_ids.shape[1])
+        return forward(input_ids=input_ids, **rest)
+
+    monkeypatch.setattr(model.model.model, "forward", counted)
+    read_with_branches(model, TOKENS, BRANCH, PLACES, piece=16)
+    assert passes == [len(TOKENS), len(BRANCH) * len(PLACES)]

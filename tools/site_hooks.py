@@ -1,7 +1,7 @@
 """What mkdocs does besides.
 
 Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints,
-options nowhere.
+options and words of commands nowhere. Intervals get a line of their own where room is short.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ _INLINE = re.compile(r"<code>[^<]*</code>")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _LONG_NAME = re.compile(r"(?<=<code>)[^<]{25,}(?=</code>)")
+_COMMANDS = re.compile(r'<div class="language-bash\b.*?</div>', re.DOTALL)
+# A browser may break after each hyphen. Words longer than this do not fit on a phone.
+_HYPHENATED = re.compile(r"(?<![\w./-])(?=[\w./]*-)[\w./-]{2,36}(?![\w./-])(?![^<]*>)")
+_INTERVAL = re.compile(r"(?<=\d )\[[^\[\]<]*\](?=</td>)")
 ROOT = Path(__file__).parents[1]
 
 
@@ -38,10 +42,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let long names in table cells break after a slash, colons or an underscore. Keep options on one line."""
-    html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
+    """Let long names in table cells break after a slash, colons or an underscore. Keep options and intervals whole."""
+    kept = r'<span class="option">\g<0></span>'
+    html = _INLINE.sub(lambda code: _OPTION.sub(kept, code[0]), html)
+    html = _COMMANDS.sub(lambda block: _HYPHENATED.sub(kept, block[0]), html)
 
     def broken(cell: re.Match[str]) -> str:
-        return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), cell[0])
+        spaced = _INTERVAL.sub(r'<span class="interval">\g<0></span>', cell[0])
+        return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), spaced)
 
     return _CELL.sub(broken, html)

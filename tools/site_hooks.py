@@ -42,7 +42,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let long names in table cells break after a slash, colons or an underscore. Keep options and intervals whole."""
+    """Break long names in table cells after a slash, colons or an underscore. Keep options and intervals whole."""
     kept = r'<span class="option">\g<0></span>'
     html = _INLINE.sub(lambda code: _OPTION.sub(kept, code[0]), html)
     html = _COMMANDS.sub(lambda block: _HYPHENATED.sub(kept, block[0]), html)

@@ -59,6 +59,12 @@ def _by_quarter(root: Path, *names: str) -> Table:
     return by_quarter([kept_run(root, name) for name in names])
 
 
+def _limits(root: Path, *names: str) -> Table:
+    from tools.docs.task_tables import limits
+
+    return limits([kept_run(root, name) for name in names])
+
+
 def _answers_by_depth(results: Results, task: str) -> Table:
     from tools.docs.task_tables import answers_by_depth
 
@@ -185,6 +191,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "against-chance": _against_chance,
     "by-quarter": _by_quarter,
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
+    "limits": _limits,
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "compare": lambda root, name, which: _compared(kept_run(root, name), which),
     "llamacpp": lambda root, name, which: _llamacpp(kept_run(root, name), which),
@@ -273,6 +280,10 @@ def show(results: Results) -> list[Table]:
         if len(tasks) == 1:
             return [_answers_by_depth(results, tasks[0])]
         return [against_chance([results]), by_quarter([results])]
+    if kind == "limit":
+        from tools.docs.task_tables import limits
+
+        return [limits([results])]
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "encodings": lambda: [_encodings(results)],

@@ -1,4 +1,4 @@
-"""What models answer: beside what guessing answers (which tasks can judge which model at all), and by depth."""
+"""What models answer: beside what guessing answers (which tasks can judge which model at all), and by depth; limits."""
 
 from __future__ import annotations
 
@@ -65,3 +65,18 @@ def answers_by_depth(results: Results, task: str) -> Table:
         ],
         caption="",
     )
+
+
+def limits(runs: Sequence[Results]) -> Table:
+    """Where the context ends, by both limits, one row for each model."""
+    rows: list[list[Cell]] = []
+    for run in runs:
+        found = {row.metric: row for row in run.rows}
+        extension = run.provenance["model"]["extension"]
+        name = run.model_name
+        if extension is not None:
+            name = f"with {extension['method']} x {extension['factor']:g}"
+        sound, used = found["sound_up_to"], found["used_up_to"]
+        rows.append([name, f"{sound.length:,}", row_estimate(sound), row_estimate(used)])
+    columns = ["", "windows of", "predictions stay sound up to", "context is still used up to"]
+    return Table(columns=columns, rows=rows, caption="")

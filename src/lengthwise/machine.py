@@ -68,19 +68,23 @@ def usable_device(name: str) -> str:
     return name
 
 
-def product_rate(device: str, dtype: str) -> float:
-    """Floating-point operations per second of a square matrix product, measured now (best of three)."""
+def product_rate(device: str, dtype: str, *, one_row: bool = False) -> float:
+    """Floating-point operations per second of a matrix product, measured now (best of three).
+
+    Of two square matrices; or of `one_row` with one that no cache holds, as when a model reads a single token.
+    """
     import torch
 
-    size = 1024 if device == "cpu" else 8192
-    a, b = (torch.ones(size, size, dtype=getattr(torch, dtype), device=device) for _ in range(2))
+    size = 8192 if device != "cpu" else 4096 if one_row else 1024
+    rows = 1 if one_row else size
+    a, b = (torch.ones(n, size, dtype=getattr(torch, dtype), device=device) for n in (rows, size))
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
         # Reading one number waits for an accelerator to finish.
         (a @ b)[0, 0].item()
         best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
+    return 2 * rows * size**2 / best
 
 
 def process_count() -> int:

@@ -159,7 +159,7 @@ class Difference(RepeatedWindows):
             yield {**record, "usual": usual}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
-        """As every measurement; both sides read every token, and decode one at a time."""
+        """As every measurement; both sides read every token. `decode_passes`: of each side that decodes."""
         found = super().plan(items)
         decoded = {"decode_passes": 2 * self.decode * len(items)} if self.decode else {}
         return {**found, "tokens_to_run": 2 * found["tokens_to_run"], **decoded}

@@ -149,7 +149,8 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         prepared.measurement.check_models(model, model, prepared.items)
     sides = [subject] if second is None else [subject, second]
     tokens, at_once = facts["tokens_to_run"] // len(sides), measurement.batch_size * prepared.longest
-    cost = cost_of_sides(sides, tokens=tokens, at_once=at_once, longest=prepared.longest)
+    decoded = facts.get("decode_passes", 0)
+    cost = cost_of_sides(sides, tokens=tokens, at_once=at_once, longest=prepared.longest, decoded=decoded)
     return {"settings": settings, **facts, **cost.to_dict()}
 
 

@@ -102,7 +102,7 @@ def model_skeleton(config: Any) -> Any:
         raise UsageError(f"{name} cannot be built from its config.json: {reason(error)}") from error
 
 
-def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -> Cost:
+def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int, decoded: int = 0) -> Cost:
     """The cost of reading `tokens` tokens in all, without gradients.
 
     Args:
@@ -110,6 +110,7 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -
         tokens: in all forward passes.
         at_once: in the largest pass, all rows of the batch.
         longest: in the longest row.
+        decoded: how many of the tokens are read one at a time, if the subject reads so.
 
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
@@ -126,7 +127,12 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
     if subject.quantize is not None:
         memory -= bytes_saved(layers_to_quantize(model), subject.quantize, itemsize=itemsize)
-    seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
+    decoded = decoded if reading_path(subject).decode else 0
+    seconds, basis = seconds_at_least(2 * parameters * (tokens - decoded), device=device, dtype=dtype)
+    if decoded:
+        one_by_one = 2 * parameters * decoded / product_rate(device, dtype, one_row=True)
+        seconds = round(seconds + one_by_one, 1)
+        basis += f"; {one_by_one:.2g} s of it for {decoded:,} passes of one token, at the rate of one row"
     return Cost(
         parameters=parameters,
         device=device,
@@ -147,13 +153,15 @@ def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
     Raises:
         UsageError, MissingError: as `reading_cost`.
     """
-    local = [reading_cost(side, **read) for side in sides if not runs_elsewhere(side.model)]
+    here = [side for side in sides if not runs_elsewhere(side.model)]
+    local = [reading_cost(side, **read) for side in here]
     if not local:
         return _COST_ELSEWHERE[runs_elsewhere(sides[0].model) or ""]
     return replace(
         local[0],
         memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
         seconds_at_least=sum(cost.seconds_at_least or 0.0 for cost in local),
+        seconds_basis=local[-1 if reading_path(here[-1]).decode else 0].seconds_basis,
     )
 
 

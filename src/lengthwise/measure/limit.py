@@ -175,21 +175,21 @@ class Limit(WindowMeasurement):
         """Sums: the passage's losses by distance after the `same` and a `different` one, and the others by bin."""
         from lengthwise.models import LoadedModel
 
-        losses = self._read if isinstance(model, LoadedModel) else self._served
+        losses = (
+            partial(self._read, model) if isinstance(model, LoadedModel) else partial(self._served, model)
+        )
+        tokens = partial(view, start=0, length=self.sizes[0], bos_id=self.bos_id(model))
         for item in items:
             ids = item.content.ids
-            whole, same = losses(model, ids, self._tokens(model, ids))
+            whole, same = losses(ids, tokens(ids))
             record = {"same": same}
             if item.facts["twice"]:
                 other_ids = np.concatenate([ids[-self.passage :], ids[self.passage :]])
-                _, record["different"] = losses(model, ids, self._tokens(model, other_ids), scored=False)
+                _, record["different"] = losses(ids, tokens(other_ids), scored=False)
             excess = whole - self._short_losses(model, ids)
             for name, each in (("excess", excess), ("loss", whole)):
                 record[name] = each.unflatten(0, (-1, self.sizes[2])).sum(dim=1).tolist()
             yield record
-
-    def _tokens(self, model: Predictor, ids: NDArray[Any]) -> NDArray[np.int64]:
-        return view(ids, 0, self.sizes[0], self.bos_id(model))
 
     def _short_losses(self, model: Predictor, ids: NDArray[Any]) -> Tensor:
         """The loss of each target beyond R, after the end of its context."""

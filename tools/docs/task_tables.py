@@ -1,4 +1,4 @@
-"""What models answer: beside what guessing answers (which tasks can judge which model at all), and by depth; limits."""
+"""What models answer, beside what guessing answers and by depth; where their context ends."""
 
 from __future__ import annotations
 

@@ -14,11 +14,10 @@ from typing import Any
 from mkdocs.structure.files import File
 
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)")
-_INLINE = re.compile(r"<code>[^<]*</code>")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_OPTION = r"(?<![\w-])--[a-z][\w-]*(?![^<]*>)"
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _LONG_NAME = re.compile(r"(?<=<code>)[^<]{25,}(?=</code>)")
-_COMMANDS = re.compile(r'<div class="language-bash\b.*?</div>', re.DOTALL)
+_COMMANDS_OR_OPTION = re.compile(rf'(<div class="language-bash\b.*?</div>)|{_OPTION}', re.DOTALL)
 # A browser may break after each hyphen. Words longer than this do not fit on a phone.
 _HYPHENATED = re.compile(r"(?<![\w./-])(?=[\w./]*-)[\w./-]{2,36}(?![\w./-])(?![^<]*>)")
 _INTERVAL = re.compile(r"(?<=\d )\[[^\[\]<]*\](?=</td>)")
@@ -44,8 +43,9 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 def on_page_content(html: str, **_: Any) -> str:
     """Break long names in table cells after a slash, colons or an underscore. Keep options and intervals whole."""
     kept = r'<span class="option">\g<0></span>'
-    html = _INLINE.sub(lambda code: _OPTION.sub(kept, code[0]), html)
-    html = _COMMANDS.sub(lambda block: _HYPHENATED.sub(kept, block[0]), html)
+    html = _COMMANDS_OR_OPTION.sub(
+        lambda found: _HYPHENATED.sub(kept, found[0]) if found[1] else found.expand(kept), html
+    )
 
     def broken(cell: re.Match[str]) -> str:
         spaced = _INTERVAL.sub(r'<span class="interval">\g<0></span>', cell[0])

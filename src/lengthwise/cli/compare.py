@@ -139,8 +139,9 @@ def _exit_code(results: Results, limits: Mapping[str, float]) -> int:
 
 def _fail_use(results: Results, threshold: float) -> int:
     """The exit code: 4, with the distances on standard error, where B lost a greater share of a clear benefit."""
-    benefits = (row for row in results.rows if row.metric == "benefit_a" and (row.ci_low or 0.0) > 0)
-    clear = {(row.length, row.distance) for row in benefits}
+    from lengthwise.report.difference_verdict import clear_benefits
+
+    clear = clear_benefits(results.rows)
     crossed = [
         f"{row.distance} tokens back: {1 - row.value:.0%}"
         for row in results.rows

@@ -132,11 +132,16 @@ def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
     return sorted(found, key=lambda part: part.begin)
 
 
+def clear_benefits(rows: Sequence[Row]) -> list[tuple[int | None, int]]:
+    """(length, distance) where a repeated passage clearly helps A."""
+    benefits = (row for row in rows if row.metric == "benefit_a" and (row.ci_low or 0.0) > 0)
+    return [(row.length, row.distance) for row in benefits if row.distance is not None]
+
+
 def _use(rows: Sequence[Row]) -> list[str]:
     """Whether what is far back is used alike, where it differs most; nothing without a clear benefit."""
     at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
-    benefits = (where for where, row in at.items() if where[0] == "benefit_a" and (row.ci_low or 0.0) > 0)
-    clear = [(length, distance) for _, length, distance in benefits]
+    clear = clear_benefits(rows)
     if not clear:
         return ["Whether far context is used cannot be told: repeated passages have no clear benefit for A."]
 

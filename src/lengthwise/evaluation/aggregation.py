@@ -95,7 +95,7 @@ _task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
 AGGREGATION = Family(
     "aggregation",
     (
-        _task("aggregation_commonest", partial(_contexts, _flags), what="what was said most often"),
-        _task("aggregation_count", partial(_contexts, _counts), what="how often something was said, in bins"),
+        _task("aggregation_commonest", partial(_contexts, _flags), what="the commonest word"),
+        _task("aggregation_count", partial(_contexts, _counts), what="how often a word occurs, in bins"),
     ),
 )

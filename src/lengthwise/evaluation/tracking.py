@@ -91,7 +91,7 @@ _task = partial(made_up, head=_HEAD, version=1, most_depths=len(_PLACES) // 2, *
 TRACKING = Family(
     "tracking",
     (
-        _task("tracking_one_move", partial(_contexts, 1), what="where someone is, said once"),
+        _task("tracking_one_move", partial(_contexts, 1), what="where someone is, told once"),
         _task("tracking_two_moves", partial(_contexts, 2), what="where someone is after moving on"),
     ),
     mean="accuracy",

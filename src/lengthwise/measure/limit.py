@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel, Predictor, Reader
+    from lengthwise.models import Predictor, Reader
 
 _SHOWN_BINS = 32
 _BINS_PER_REFERENCE = 8
@@ -153,7 +153,7 @@ class Limit(WindowMeasurement):
                 f"L{length}/R{reference}/P{self.passage}/w{index:04d}",
                 window,
                 length,
-                tokens=(1 + twice) * (length + branches) + short,
+                tokens=length + short + twice * (length + 2 * branches),
                 twice=twice,
                 table=model.max_positions,
             )
@@ -172,23 +172,23 @@ class Limit(WindowMeasurement):
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """Sums: the passage's losses by distance after the `same` and a `different` one, and the others by bin."""
-        from lengthwise.models import LoadedModel
-
-        losses = (
-            partial(self._read, model) if isinstance(model, LoadedModel) else partial(self._served, model)
-        )
+        """Sums by bin of `excess` and `loss`; of windows read `twice` the passage's losses by distance, after the
+        `same` one and a `different` one, that at the window's end.
+        """
         tokens = partial(view, start=0, length=self.sizes[0], bos_id=self.bos_id(model))
         for item in items:
             ids = item.content.ids
-            whole, same = losses(ids, tokens(ids))
-            record = {"same": same}
-            if item.facts["twice"]:
-                other_ids = np.concatenate([ids[-self.passage :], ids[self.passage :]])
-                _, record["different"] = losses(ids, tokens(other_ids), scored=False)
+            distances = self.distances if item.facts["twice"] else []
+            whole, same = self._losses(model, ids, tokens(ids), distances)
             excess = whole - self._short_losses(model, ids)
-            for name, each in (("excess", excess), ("loss", whole)):
-                record[name] = each.unflatten(0, (-1, self.sizes[2])).sum(dim=1).tolist()
+            record: Record = {
+                name: each.unflatten(0, (-1, self.sizes[2])).sum(dim=1).tolist()
+                for name, each in (("excess", excess), ("loss", whole))
+            }
+            if distances:
+                other_ids = np.concatenate([ids[-self.passage :], ids[self.passage :]])
+                _, different = self._losses(model, ids, tokens(other_ids), distances, scored=False)
+                record |= {"same": same, "different": different}
             yield record
 
     def _short_losses(self, model: Predictor, ids: NDArray[Any]) -> Tensor:
@@ -202,43 +202,41 @@ class Limit(WindowMeasurement):
             found += model.token_losses(views, labels)
         return torch.cat(found)
 
-    def _read(
-        self, model: LoadedModel, ids: NDArray[Any], tokens: NDArray[Any], *, scored: bool = True
+    def _losses(
+        self,
+        model: Predictor,
+        ids: NDArray[Any],
+        tokens: NDArray[Any],
+        distances: Sequence[int],
+        *,
+        scored: bool = True,
     ) -> tuple[Tensor, list[float]]:
-        """The losses of the targets beyond R, if `scored`, and those of the passage, summed, by distance."""
+        """The losses of the targets beyond R, if `scored`, and those of the passage, summed, at each distance.
+
+        `tokens` are read once; by an endpoint, once for each distance too.
+        """
         import torch
 
+        from lengthwise.models import LoadedModel
         from lengthwise.models.branches import read_with_branches
         from lengthwise.models.loaded_model import target_losses
 
-        length, reference, _ = self.sizes
-        passage = ids[: self.passage]
-        text, branches = read_with_branches(model, tokens, passage[:-1], self.distances, piece=reference // 2)
-        repeated = [
-            target_losses(model, hidden[-self.scored :], passage[-self.scored :], first=distance).sum().item()
-            for distance, hidden in zip(self.distances, branches, strict=True)
-        ]
-        if not scored:
-            return torch.empty(0), repeated
-        labels = ids[reference + 1 : length + 1]
-        return target_losses(model, text[reference:], labels, first=reference), repeated
-
-    def _served(
-        self, model: Predictor, ids: NDArray[Any], tokens: NDArray[Any], *, scored: bool = True
-    ) -> tuple[Tensor, list[float]]:
-        """As `_read` by losses alone, each context on its own."""
-        import torch
-
-        length, reference, _ = self.sizes
-        passage, repeated = ids[: self.passage], []
-        for group in in_groups(self.distances, self.batch_size):
-            views = [np.concatenate([tokens[:distance], passage[:-1]]) for distance in group]
-            found = model.token_losses(views, [passage[-self.scored :]] * len(group))
-            repeated += [each.sum().item() for each in found]
-        if not scored:
-            return torch.empty(0), repeated
-        [whole] = model.token_losses([tokens], [ids[reference + 1 : length + 1]])
-        return whole, repeated
+        (length, reference, _), passage = self.sizes, ids[: self.passage]
+        labels, ends = ids[reference + 1 : length + 1], passage[-self.scored :]
+        whole, repeated = torch.empty(0), []
+        if isinstance(model, LoadedModel):
+            text, branches = read_with_branches(model, tokens, passage[:-1], distances, piece=reference // 2)
+            for distance, hidden in zip(distances, branches, strict=True):
+                repeated.append(target_losses(model, hidden[-self.scored :], ends, first=distance))
+            if scored:
+                whole = target_losses(model, text[reference:], labels, first=reference)
+        else:
+            for group in in_groups(distances, self.batch_size):
+                views = [np.concatenate([tokens[:distance], passage[:-1]]) for distance in group]
+                repeated += model.token_losses(views, [ends] * len(group))
+            if scored:
+                [whole] = model.token_losses([tokens], [labels])
+        return whole, [each.sum().item() for each in repeated]
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The two limits, their levels and their curves."""

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MASK_ELEMENTS = 2**25
-"""Most elements of one mask [branch tokens, keys]; more branches take several passes."""
-
 
 def read_with_branches(
     model: LoadedModel,
@@ -35,7 +32,7 @@ def read_with_branches(
 ) -> tuple[Tensor, Tensor]:
     """Read a text and, after each of its places, a branch.
 
-    The text takes one forward pass, and all branches take a second one, under a mask by which each sees the text
+    The text takes one forward pass. The branches of a doubling take another, under a mask by which each sees the text
     before its place and itself. The first text of a model proves this (`LoadedModel.branches`): a last branch,
     behind all others and after the whole text, must give what its continuation gives. A model that fails, such as
     one with sliding windows, is read by `read_branch_by_branch`.
@@ -44,7 +41,7 @@ def read_with_branches(
         model: the model.
         tokens: the text, ids [T].
         branch: the tokens of every branch, ids [N].
-        places: the tokens before each branch, 1 .. T.
+        places: the tokens before each branch, ascending, 1 .. T.
         piece: the most tokens in a pass where the text is read branch by branch.
 
     Returns:
@@ -53,13 +50,12 @@ def read_with_branches(
     reader = reader_of(model)
     if reader.cached and model.branches is not False:
         text = reader.read(tokens[None])[0]
-        if model.branches is None:
-            why = _why_not(reader, branch, places, len(tokens))
-            if why is not None:
-                logger.info("%s: every branch is read by itself (slower): %s", model.name, why)
-            model.branches = why is None
+        if not places:
+            return text, text[:0]
         if model.branches:
-            return text, _in_one_pass(reader, branch, places, len(tokens))
+            return text, _by_doubling(reader, branch, places)
+        if (branches := _proven(model, reader, branch, places, len(tokens))) is not None:
+            return text, branches
     return read_branch_by_branch(model, tokens, branch, places, piece=piece)
 
 
@@ -77,35 +73,49 @@ def read_branch_by_branch(
         text.append(reader.read(tokens[None, begin:end])[0])
         if end in places:
             branches.append(reader.fork().read(branch[None])[0])
-    return torch.cat(text), torch.stack(branches)
+    return torch.cat(text), torch.stack(branches) if branches else text[0][:0]
+
+
+def _by_doubling(reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int]) -> Tensor:
+    """The branches [K, N, ...], from the farthest to the nearest; the text is forgotten on the way.
+
+    So no branch is compared with a text of more than twice its own, and the mask stays small.
+    """
+    found: list[Tensor] = []
+    left = list(places)
+    while left:
+        some = [place for place in left if 2 * place > left[-1]]
+        left = left[: -len(some)]
+        reader.cut(some[-1])
+        found.insert(0, _in_one_pass(reader, branch, some, some[-1]))
+    return torch.cat(found)
 
 
 def _in_one_pass(
     reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
 ) -> Tensor:
     """The branches [K, N, ...] of a text of `read` tokens."""
-    size = len(branch)
-    most = max(1, _MASK_ELEMENTS // (size * (read + len(places) * size)))
+    size, before = len(branch), torch.tensor(places)[:, None]
+    text = (torch.arange(read) < before).repeat_interleave(size, dim=0)
     own = torch.ones(size, size, dtype=torch.bool).tril()
-    found = []
-    for begin in range(0, len(places), most):
-        some = torch.tensor(places[begin : begin + most])
-        before = (torch.arange(read) < some[:, None]).repeat_interleave(size, dim=0)
-        mask = torch.cat([before, torch.block_diag(*[own] * len(some))], dim=1)
-        positions = (some[:, None] + torch.arange(size)).flatten().numpy()
-        hidden = reader.read_beside(np.tile(branch, len(some)), positions, mask)
-        found.append(hidden.unflatten(0, (len(some), size)))
-    return torch.cat(found)
+    mask = torch.cat([text, torch.block_diag(*[own] * len(places))], dim=1)
+    positions = (before + torch.arange(size)).flatten().numpy()
+    return reader.read_beside(np.tile(branch, len(places)), positions, mask).unflatten(0, (-1, size))
 
 
-def _why_not(
-    reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
-) -> str | None:
-    """Why the branches of a text that was read cannot be read together; None where they can."""
+def _proven(
+    model: LoadedModel, reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
+) -> Tensor | None:
+    """The branches of the first text that was read, if they can be read together; `model.branches` keeps it."""
     try:
         expected = reader.fork().read(branch[None])[0]
-        together = _in_one_pass(reader, branch, [*places, read], read)[-1]
+        found = _in_one_pass(reader, branch, [*places, read], read)
+        why = differs(found[-1], expected)
     # A model may fail in many ways under a mask and positions that it was not made for.
     except Exception as error:
-        return reason(error)
-    return differs(together, expected)
+        found, why = None, reason(error)
+    model.branches = why is None
+    if found is None or why is not None:
+        logger.info("%s: every branch is read by itself (slower): %s", model.name, why)
+        return None
+    return found[:-1]

@@ -125,6 +125,13 @@ class PieceReader:
         cache.crop(-len(tokens))
         return hidden[0]
 
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` tokens read."""
+        assert self._mask is not None
+        if length < self._mask.shape[1]:
+            self._continued.crop(length - self._mask.shape[1])
+            self._mask = self._mask[:, :length]
+
     def _run(self, **arguments: Any) -> tuple[Tensor, Any]:
         """What the head takes [B, T, ...], and the cache."""
         if isinstance(self._model.head, Head):

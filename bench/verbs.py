@@ -4,8 +4,8 @@
 
 A bare pass reads one window of LENGTH tokens and gives the loss of every token. A verb measures one window (compare:
 a pair of windows, with both sides; limit: the mean of two windows, as it reads every second one twice), and `passes`
-is how many bare passes it cannot do without. All in one process, in turn, so that the ratios are of one machine in
-one state.
+is how many bare passes it cannot do without. `influence` has windows of its own size, and needs what its plan says,
+in bare passes of that size. All in one process, in turn, so that the ratios are of one machine in one state.
 """
 
 from __future__ import annotations
@@ -13,14 +13,35 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from measuring import machine, spread
 
-from lengthwise.measure import Difference, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall, run
+from lengthwise.measure import (
+    Difference,
+    Influence,
+    Limit,
+    LongPpl,
+    Measurement,
+    Misalignment,
+    Perplexity,
+    Recall,
+    run,
+)
 from lengthwise.models import load
 from lengthwise.text import Corpus, load_corpus, tokenize
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A measurement of some windows, and how many bare passes of `length` tokens each window needs."""
+
+    passes: float
+    length: int
+    measurement: Measurement
+    windows: int = 1
 
 
 def main() -> None:
@@ -36,33 +57,40 @@ def main() -> None:
     length = given.length
     name, text = max(load_corpus("books").documents.items(), key=lambda each: len(each[1]))
     text = Corpus.of("book", {name: text[: 20 * length]}, split="all", split_rule="all documents")
-    ids = tokenize(text, model.tokenizer, cache=False).documents[0].ids[: length + 1]
-    verbs: dict[str, tuple[float, Measurement]] = {
-        "ppl": (1, Perplexity(lengths=(length,), segments=1)),
-        "compare": (4, Difference(lengths=(length,), windows=1)),
-        "recall": (2, Recall(distances=(length - 128,), pairs=1)),
-        "longppl": (2, LongPpl(length=length, short=length // 4, texts=1)),
-        "measure": (2, Misalignment(lengths=(length,), windows=1)),
-        "limit": (1.5, Limit(length=length, windows=2)),
+    tokens = tokenize(text, model.tokenizer, cache=False)
+    ids = tokens.documents[0].ids
+    influence = Influence(windows=4)
+    planned = sum(item.tokens for item in influence.items(model, tokens, model)) / 4 / influence.length
+    verbs = {
+        "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
+        "compare": Verb(4, length, Difference(lengths=(length,), windows=1)),
+        "recall": Verb(2, length, Recall(distances=(length - 128,), pairs=1)),
+        "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
+        "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
+        "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),
+        "influence": Verb(round(planned, 1), influence.length, influence, windows=4),
     }
     chosen = given.verbs or list(verbs)
-    times: dict[str, list[float]] = {name: [] for name in ("bare", *chosen)}
+    bare = {f"bare {size}": size for size in sorted({verbs[name].length for name in chosen})}
+    times: dict[str, list[float]] = {name: [] for name in (*bare, *chosen)}
     for _ in range(given.repeats):
         for name in times:
             start = time.perf_counter()
-            if name == "bare":
+            if name in bare:
+                windows = 1
                 with torch.no_grad():
-                    model.token_losses([ids[:-1]], [ids[1:]])
+                    model.token_losses([ids[: bare[name]]], [ids[1 : bare[name] + 1]])
             else:
-                run(verbs[name][1], model, text, **{"other": model} if name == "compare" else {})
-            windows = 2 if name == "limit" else 1
+                windows = verbs[name].windows
+                run(verbs[name].measurement, model, text, **{"other": model} if name == "compare" else {})
             times[name].append((time.perf_counter() - start) / windows)
-    print(f"| verb | passes it needs | in bare passes of {length:,} tokens | beyond what it needs |")
+    print("| verb | passes it needs | in bare passes of its window | beyond what it needs |")
     print("|---|--:|--:|--:|")
     for name in chosen:
-        ratios = [each / bare for each, bare in zip(times[name], times["bare"], strict=True)]
-        needed = verbs[name][0]
-        print(f"| {name} | {needed} | {spread(ratios)} | {spread([each / needed for each in ratios])} |")
+        verb = verbs[name]
+        passes = zip(times[name], times[f"bare {verb.length}"], strict=True)
+        ratios = [each / bare for each, bare in passes]
+        print(f"| {name} | {verb.passes} | {spread(ratios)} | {spread([r / verb.passes for r in ratios])} |")
     if given.out:
         settings = vars(given) | {"out": None}
         record = {"machine": machine(torch.get_num_threads()), "settings": settings, "seconds": times}

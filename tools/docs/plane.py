@@ -69,10 +69,12 @@ def _point(name: str, results: Results, setting: str, starts: Results, start: st
 
 
 def plane_table(root: Path) -> Table:
-    """One line for each setting."""
+    """One line for each setting that was run."""
     columns = ["start", "inverse temperature", "plain CE minus untrained", f"{SCE} minus plain CE"]
     rows: list[list[Cell]] = [
-        [one.name, one.sure, one.gain, one.term, one.by_temperature, one.further] for one in points(root)
+        [one.name, one.sure, one.gain, one.term, one.by_temperature, one.further]
+        for one in points(root)
+        if one.term is not None
     ]
     return Table(
         columns=[*columns, "of it, temperature", "the same at 4T"],

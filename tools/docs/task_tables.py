@@ -72,7 +72,7 @@ def limits(runs: Sequence[Results]) -> Table:
     rows: list[list[Cell]] = []
     for run in runs:
         found = {row.metric: row for row in run.rows}
-        extension = run.provenance["model"]["extension"]
+        extension = run.provenance["model"].get("extension")
         name = run.model_name
         if extension is not None:
             name = f"with {extension['method']} x {extension['factor']:g}"

@@ -14,7 +14,7 @@ from lengthwise.results import Results, Row
 from lengthwise_studies.paper.sizes import LAPTOP
 from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
 from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
-from tools.docs.task_tables import against_chance, answers_by_depth
+from tools.docs.task_tables import against_chance, answers_by_depth, limits
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(results_folder(ROOT).glob("*.json"))
@@ -139,3 +139,16 @@ def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
         ["depth 50 %", None, 0.25],
         ["all depths", 1.0, 0.5],
     ]
+
+
+def test_limits_are_in_tokens_and_open_where_measuring_ended():
+    named = {"model": "m", "task": "limit", "unit": "tokens", "length": 2048}
+    rows = [
+        Row(**named, metric="sound_up_to", value=2048.0, ci_low=1536.0, ci_high=2048.0, at_least=True),
+        Row(**named, metric="used_up_to", value=1100.2, ci_low=980.0, ci_high=1200.0),
+    ]
+    extended = {"model": {"extension": {"method": "yarn", "factor": 2.0}}}
+    run = Results(kind="limit", model_name="m", config={}, rows=rows, provenance={"model": {}})
+    table = limits([run, replace(run, provenance=extended)])
+    numbers = ["2,048", "at least 2,048 [1,536, open]", "1,100 [980, 1,200]"]
+    assert table.rows == [["m", *numbers], ["with yarn x2", *numbers]]

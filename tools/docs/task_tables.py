@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.report.tables import Cell, Table, row_estimate
-from lengthwise.results import Results
+from lengthwise.results import Results, Row
 
 
 def against_chance(runs: Sequence[Results]) -> Table:
@@ -75,8 +75,14 @@ def limits(runs: Sequence[Results]) -> Table:
         extension = run.provenance["model"].get("extension")
         name = run.model_name
         if extension is not None:
-            name = f"with {extension['method']} x {extension['factor']:g}"
+            name = f"with {extension['method']} x{extension['factor']:g}"
         sound, used = found["sound_up_to"], found["used_up_to"]
-        rows.append([name, f"{sound.length:,}", row_estimate(sound), row_estimate(used)])
+        rows.append([name, f"{sound.length:,}", _in_tokens(sound), _in_tokens(used)])
     columns = ["", "windows of", "predictions stay sound up to", "context is still used up to"]
     return Table(columns=columns, rows=rows, caption="")
+
+
+def _in_tokens(row: Row) -> str:
+    """`10,496 [10,368, 10,752]`; where measuring ended first, `at least` and an interval without an end."""
+    value, low, high = (f"{each or 0:,.0f}" for each in (row.value, row.ci_low, row.ci_high))
+    return f"at least {value} [{low}, open]" if row.at_least else f"{value} [{low}, {high}]"

@@ -145,7 +145,7 @@ def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], **measured
 
 # `make seeds` trains and measures more. Here the whole page has to be done in five minutes of two cores.
 _SMALL_STUDY = replace(
-    tiny_books.SCALES["default"], measures=tiny_books.measures(windows=32, segments=24, pairs=64), steps=60
+    tiny_books.SCALES["default"], measures=tiny_books.measures(windows=32, segments=24, pairs=64), steps=40
 )
 DEMO = Study(
     title="Do predictions hold as the context grows?",
@@ -162,7 +162,7 @@ DEMO = Study(
         REAL_MODEL.part(
             _real_sections,
             {
-                "default": _real_scale("smollm2-135m", 4, [256, 1024], [64, 1024], None),
+                "default": _real_scale("smollm2-135m", 4, [256, 512], [64, 512], None),
                 "smoke": _real_scale("tiny-books", 4, [64, 128], [64, 128], 2),
             },
             folder="real-model",

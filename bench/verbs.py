@@ -60,7 +60,8 @@ def main() -> None:
     tokens = tokenize(text, model.tokenizer, cache=False)
     ids = tokens.documents[0].ids
     influence = Influence(windows=4)
-    planned = sum(item.tokens for item in influence.items(model, tokens, model)) / 4 / influence.length
+    planned = sum(item.tokens for item in influence.items(model, tokens, model))
+    planned /= influence.windows * influence.length
     verbs = {
         "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
         "compare": Verb(4, length, Difference(lengths=(length,), windows=1)),
@@ -68,7 +69,7 @@ def main() -> None:
         "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
         "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
         "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),
-        "influence": Verb(round(planned, 1), influence.length, influence, windows=4),
+        "influence": Verb(round(planned, 1), influence.length, influence, windows=influence.windows),
     }
     chosen = given.verbs or list(verbs)
     bare = {f"bare {size}": size for size in sorted({verbs[name].length for name in chosen})}

@@ -65,14 +65,27 @@ def test_together_as_one_by_one(kind: str, attention: str) -> None:
         assert model.branches
 
 
-def test_one_by_one_is_a_pass_for_each() -> None:
-    model = made(TOGETHER["rope"])
+@pytest.mark.parametrize(
+    "kind", ["rope", "a table of positions", "a sliding window", "local attention inside a layer"]
+)
+def test_one_by_one_is_a_pass_for_each(kind: str) -> None:
+    model = made((TOGETHER | ONE_BY_ONE)[kind], "eager")
     _, found = read_branch_by_branch(model, TOKENS, BRANCH, PLACES, piece=16)
     for place, branch in zip(PLACES, found, strict=True):
-        whole = model.hidden_states(torch.from_numpy(np.concatenate([TOKENS[:place], BRANCH]))[None])[
-            0, place:
-        ]
+        tokens = torch.from_numpy(np.concatenate([TOKENS[:place], BRANCH]))
+        whole = model.hidden_states(tokens[None])[0, place:]
         torch.testing.assert_close(branch, whole, rtol=1e-4, atol=1e-4)
+
+
+def test_a_table_that_ends_with_the_text() -> None:
+    """Nothing is read beyond it: on a GPU a position without a row would end the process."""
+    config = GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=len(TOKENS))
+    model = made(config)
+    places = [5, 20, len(TOKENS) - len(BRANCH)]
+    _, together = read_with_branches(model, TOKENS, BRANCH, places, piece=16)
+    assert model.branches
+    _, apart = read_branch_by_branch(model, TOKENS, BRANCH, places, piece=16)
+    torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ONE_BY_ONE)

@@ -8,10 +8,10 @@ import torch
 from lengthwise.errors import MissingError
 from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import plan_run
-from lengthwise.models import Cost, read_config
+from lengthwise.models import Cost, plan, read_config
 from lengthwise.models.head import CHUNK_BYTES
 from lengthwise.models.known_shapes import SHAPES, known_config
-from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
+from lengthwise.models.plan import cost_of_sides, model_skeleton, reading_cost, unknown_cost
 from lengthwise.settings import Dtype, Subject
 from lengthwise.testing import tiny_llama
 
@@ -77,3 +77,19 @@ def test_a_known_shape_is_planned_without_the_hub(monkeypatch: pytest.MonkeyPatc
     assert found["seconds_at_least"] is None
     with pytest.raises(MissingError, match="someone/gone"):
         plan_run(Perplexity(), Subject(model="someone/gone"))
+
+
+def test_passes_of_one_token_cost_as_much_as_a_product_with_one_row(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "product_rate", lambda *_, one_row=False: 1e4 if one_row else 1e6)
+    prefill, decode = (Subject(model=str(folder), device="cpu", read=read) for read in (None, "decode=16"))
+    read = {"tokens": 600, "at_once": 96, "longest": 96, "decoded": 100}
+    parameters = reading_cost(prefill, **read).parameters
+    assert parameters is not None
+    [one, other] = (reading_cost(side, **read).seconds_at_least for side in (prefill, decode))
+    assert one == pytest.approx(2 * parameters * 600 / 1e6, abs=0.1)
+    assert other == pytest.approx(2 * parameters * (500 / 1e6 + 100 / 1e4), abs=0.1)
+    both = cost_of_sides([prefill, decode], **read)
+    assert both.seconds_at_least == pytest.approx(one + other)
+    assert "100 passes of one token" in both.seconds_basis

@@ -29,9 +29,10 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
 from lengthwise.models.head import hidden_states_for
+from lengthwise.models.hidden import additive_mask
 from lengthwise.models.loaded_model import target_losses
 from lengthwise.models.position_limits import rope_by_input_length
-from lengthwise.models.reading import TOLERANCE
+from lengthwise.models.reading import differs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,22 +197,17 @@ def check_removal(model: LoadedModel, length: int) -> None:
     kept = np.array([0, 3, 4, 9, 13, *range(17, _PROBE)])
     allowed = torch.ones(_PROBE, _PROBE, dtype=torch.bool).tril()
     allowed[:, np.setdiff1d(np.arange(_PROBE), kept)] = False
-    dtype = model.model.dtype
-    mask = torch.zeros(_PROBE, _PROBE, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)
+    mask = additive_mask(allowed, model.model.dtype)
     positions = torch.arange(_PROBE)[None]
     try:
-        masked = model.hidden_states(ids, position_ids=positions, attention_mask=mask[None, None])
+        masked = model.hidden_states(ids, position_ids=positions, attention_mask=mask)
         alone = model.hidden_states(ids[:, kept], position_ids=positions[:, kept])
     except LengthwiseError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise _cannot_remove(model, f"it takes no mask or no position ids ({str(error)[:120]})") from error
-    difference = (masked[:, kept] - alone).abs().max().item()
-    rounding = TOLERANCE.get(alone.dtype, 1e-3) * alone.abs().max().item()
-    if not difference <= rounding:
-        raise _cannot_remove(
-            model, f"predictions differ by {difference:.3g} where {rounding:.1g} is rounding"
-        )
+    if (why := differs(masked[:, kept], alone)) is not None:
+        raise _cannot_remove(model, f"a masked token {why}")
 
 
 def _cannot_remove(model: LoadedModel, problem: str) -> UsageError:

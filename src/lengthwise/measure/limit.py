@@ -43,7 +43,7 @@ _SHOWN_BINS = 32
 _BINS_PER_REFERENCE = 8
 _STEPS_PER_DOUBLING = 3
 _LONGEST, _TIMES_TRAINED = 16384, 8
-MOST_REFERENCE = 1024
+_MOST_REFERENCE = 1024
 
 
 class Limit(WindowMeasurement):
@@ -107,7 +107,7 @@ class Limit(WindowMeasurement):
         trained, reference = model.trained_length, self.reference
         if reference is None:
             # A quarter of the trained length, as a power of 2.
-            reference = 1 << (max(1, min(MOST_REFERENCE, (trained or 0) // 4)).bit_length() - 1)
+            reference = 1 << (max(1, min(_MOST_REFERENCE, (trained or 0) // 4)).bit_length() - 1)
         if reference < 2 * _BINS_PER_REFERENCE:
             raise UsageError(
                 f"the length that {model.name} was trained for is {trained or 'not known'}",
@@ -148,18 +148,15 @@ class Limit(WindowMeasurement):
         short = len(self._short_views) * reference
         # The longest context, its targets, and another first passage.
         windows = self.sampled(text, length + 1 + 2 * self.passage)
-        return [
-            self.item(
-                f"L{length}/R{reference}/P{self.passage}/w{index:04d}",
-                window,
-                length,
-                tokens=length + short + twice * (length + 2 * branches),
-                twice=twice,
-                table=model.max_positions,
+        found = []
+        for index, window in enumerate(windows):
+            twice = index % 2 == 0
+            key = f"L{length}/R{reference}/P{self.passage}/w{index:04d}"
+            tokens = length + short + twice * (length + 2 * branches)
+            found.append(
+                self.item(key, window, length, tokens=tokens, twice=twice, table=model.max_positions)
             )
-            for index, window in enumerate(windows)
-            for twice in [index % 2 == 0]
-        ]
+        return found
 
     @property
     def _short_views(self) -> list[tuple[int, int]]:

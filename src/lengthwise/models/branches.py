@@ -33,9 +33,9 @@ def read_with_branches(
     """Read a text and, after each of its places, a branch.
 
     The text takes one forward pass. The branches of a doubling take another, under a mask by which each sees the text
-    before its place and itself. The first text of a model proves this (`LoadedModel.branches`): a last branch,
-    behind all others and after the whole text, must give what its continuation gives. A model that fails, such as
-    one with sliding windows, is read by `read_branch_by_branch`.
+    before its place and itself. The first text of a model proves this (`LoadedModel.branches`): of all branches in
+    one pass, the last must give what it gives by itself. A model that fails, such as one with sliding windows, is
+    read by `read_branch_by_branch`.
 
     Args:
         model: the model.
@@ -48,10 +48,11 @@ def read_with_branches(
         What `model.head.logits` takes, of the text [T, ...] and of the branches [K, N, ...].
     """
     reader = reader_of(model)
+    if reader.cached and not places:
+        text = model.hidden_states(torch.from_numpy(tokens)[None])[0]
+        return text, text[:0]
     if reader.cached and model.branches is not False:
         text = reader.read(tokens[None])[0]
-        if not places:
-            return text, text[:0]
         if model.branches:
             return text, _by_doubling(reader, branch, places)
         if (branches := _proven(model, reader, branch, places, len(tokens))) is not None:
@@ -106,16 +107,17 @@ def _in_one_pass(
 def _proven(
     model: LoadedModel, reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
 ) -> Tensor | None:
-    """The branches of the first text that was read, if they can be read together; `model.branches` keeps it."""
+    """The branches of the first text, if they can be read together; `model.branches` keeps whether."""
+    found: Tensor | None = None
     try:
-        expected = reader.fork().read(branch[None])[0]
-        found = _in_one_pass(reader, branch, [*places, read], read)
-        why = differs(found[-1], expected)
+        found = _in_one_pass(reader, branch, places, read)
+        reader.cut(places[-1])
+        why = differs(found[-1], reader.read(branch[None])[0])
     # A model may fail in many ways under a mask and positions that it was not made for.
     except Exception as error:
-        found, why = None, reason(error)
-    model.branches = why is None
-    if found is None or why is not None:
-        logger.info("%s: every branch is read by itself (slower): %s", model.name, why)
-        return None
-    return found[:-1]
+        why = reason(error)
+    if why is not None:
+        logger.info("%s: every branch is read by itself (slower): together %s", model.name, why)
+        found = None
+    model.branches = found is not None
+    return found

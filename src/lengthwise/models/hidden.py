@@ -214,6 +214,12 @@ def view_arguments(
     return {name: value for name, value in arguments.items() if value is not None}
 
 
+def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """`allowed` [N, K] as an attention mask [1, 1, N, K] that every attention takes; eager takes no other."""
+    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    return mask.masked_fill_(~allowed, torch.finfo(dtype).min)[None, None]
+
+
 def final_hidden_states(
     model: nn.Module,
     input_ids: Tensor,

@@ -161,6 +161,7 @@ def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
         local[0],
         memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
         seconds_at_least=sum(cost.seconds_at_least or 0.0 for cost in local),
+        # A side that decodes says more.
         seconds_basis=local[-1 if reading_path(here[-1]).decode else 0].seconds_basis,
     )
 

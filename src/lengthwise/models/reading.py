@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.models.head import Head
-from lengthwise.models.hidden import accepted, hidden_states_and_output
+from lengthwise.models.hidden import accepted, additive_mask, hidden_states_and_output
 from lengthwise.models.position_limits import rope_by_input_length
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ class PieceReader:
 
     @torch.no_grad()
     def read_beside(
-        self, tokens: NDArray[np.integer], positions: NDArray[np.integer], attention_mask: Tensor
+        self, tokens: NDArray[np.integer], positions: NDArray[np.integer], allowed: Tensor
     ) -> Tensor:
         """Read tokens of one sequence at positions of their own, and forget them.
 
         Args:
             tokens, positions: [N].
-            attention_mask: [N, tokens read + N], True where a token attends.
+            allowed: [N, tokens read + N], True where a token attends.
 
         Returns:
             As `read`, [N, ...].
@@ -108,9 +108,6 @@ class PieceReader:
         cache, model = self._continued, self._model
         if not self.takes_padding or not accepted(model.model, position_ids=None):
             raise UsageError(f"{model.name} has layers that see a part of the text, or takes no position ids")
-        # Additive: eager attention takes no other.
-        mask = torch.zeros(attention_mask.shape, dtype=model.model.dtype, device=model.device)
-        mask.masked_fill_(~attention_mask.to(model.device), torch.finfo(mask.dtype).min)
         ids, places = (
             torch.from_numpy(np.array(each, dtype=np.int64))[None].to(model.device)
             for each in (tokens, positions)
@@ -118,7 +115,7 @@ class PieceReader:
         hidden, _ = self._run(
             input_ids=ids,
             position_ids=places,
-            attention_mask=mask[None, None],
+            attention_mask=additive_mask(allowed.to(model.device), model.model.dtype),
             past_key_values=cache,
             use_cache=True,
         )
@@ -230,16 +227,15 @@ def _why_not_cached(model: LoadedModel) -> str | None:
         pieces += [reader.read(tokens[:, 6:7]), reader.read(tokens[:, 7:])]
     except UsageError as error:
         return error.problem
-    return differs(torch.cat(pieces, dim=1), whole) or differs(ahead, whole[:, 6:])
+    why = differs(torch.cat(pieces, dim=1), whole) or differs(ahead, whole[:, 6:])
+    return why and f"reading in pieces {why}"
 
 
 def differs(found: Tensor, expected: Tensor) -> str | None:
-    """By how much two readings of the same tokens differ, in words; None within rounding."""
+    """`differs by ...` where two readings of the same tokens differ by more than rounding."""
     allowed = TOLERANCE.get(found.dtype, 1e-3) * expected.double().abs().max().item()
     difference = (found.double() - expected.double()).abs().max().item()
-    return (
-        None if difference <= allowed else f"it differs by {difference:.3g} where {allowed:.1g} is rounding"
-    )
+    return None if difference <= allowed else f"differs by {difference:.3g} where {allowed:.1g} is rounding"
 
 
 def _copied(cache: Any) -> Any:

@@ -37,8 +37,8 @@ FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FA
 _OF_AN_ARM = ("recipe", "changes", "method", "factor", "text", "measures")
 """What makes an arm another model than the others."""
 
-# All arms, seeds and marks are measured on the same one or two texts.
-_text = lru_cache(maxsize=2)(load_corpus)
+# All arms, seeds and marks are measured on the same few texts.
+_text = lru_cache(maxsize=3)(load_corpus)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,8 @@ OWN = {
     "far-parts": ("far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
-    "when": ("paper.when:WHEN.study", "starts that can profit from the term (45 minutes)"),
+    "when": ("paper.when:WHEN.study", "starts that can profit from the term (35 minutes)"),
+    "twenty": ("paper.when:TWENTY_TABLE.study", "the term on twenty held-out books (30 minutes)"),
     "rates": ("paper.when:RATES_TABLE.study", "the learning rate of each arm (20 minutes)"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}

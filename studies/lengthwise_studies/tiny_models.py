@@ -52,6 +52,7 @@ class TinyModel:
         length: tokens of a training window.
         steps: of 32 windows.
         logit_scale: of the logits after pretraining, through the last norm of rope; below 1 the model is less sure.
+        text: the corpus whose training split it reads.
     """
 
     seed: int = 0
@@ -61,12 +62,14 @@ class TinyModel:
     length: int = 128
     steps: int = 700
     logit_scale: float = 1.0
+    text: str = "books"
 
     @property
     def configuration(self) -> str:
         """Everything but the seed."""
         scaled = "" if self.logit_scale == 1 else f"-x{self.logit_scale:g}"
-        return f"{self.encoding}-{self.width}x{self.layers}-L{self.length}-{self.steps}{scaled}"
+        text = "" if self.text == "books" else f"-{self.text}"
+        return f"{self.encoding}-{self.width}x{self.layers}-L{self.length}-{self.steps}{text}{scaled}"
 
     @property
     def name(self) -> str:
@@ -100,7 +103,7 @@ class TinyModel:
 
     def _train(self, folder: Path) -> None:
         started = time.monotonic()
-        train, test = (load_corpus("books", split=split) for split in ("train", "test"))
+        train, test = (load_corpus(self.text, split=split) for split in ("train", "test"))
         shipped = AutoTokenizer.from_pretrained(SHIPPED)
         # A BPE of the same kind and size, of these texts.
         tokenizer = shipped.train_new_from_iterator(train.documents.values(), VOCABULARY, show_progress=False)

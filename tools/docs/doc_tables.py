@@ -9,7 +9,7 @@ NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the name of a kept ru
 
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
-from that of the plain scale. `keep-tables STUDY RUN` keeps the tables of a study as text, in
+from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in
 `studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs, `plane FILE` when the
 term helps.
 """
@@ -354,7 +354,7 @@ def main(arguments: list[str], root: Path) -> None:
     if arguments[:1] == ["keep-tables"]:
         from tools.docs.kept_tables import keep_tables
 
-        print(keep_tables(arguments[1], Path(arguments[2]), root))
+        print(keep_tables(arguments[1], Path(arguments[2]), root, *arguments[3:]))
         return
     for path in pages(root):
         before = path.read_text()

@@ -23,8 +23,8 @@ CLAIMS = "The paper's claims"
 """The caption of a table of verdicts."""
 
 
-def keep_tables(name: str, run: Path, root: Path) -> Path:
-    """Keep the tables of every finished part of the study `name` in the folder `run`.
+def keep_tables(name: str, run: Path, root: Path, scale: str = "") -> Path:
+    """Keep the tables of every finished part of the study `name`, at a scale, in the folder `run`.
 
     Raises:
         UsageError: no such study; no finished part.
@@ -37,7 +37,7 @@ def keep_tables(name: str, run: Path, root: Path) -> Path:
             kept += [_plain(table) for section in sections for table in section.tables]
     if not kept:
         raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")
-    target = results_folder(root) / "tables" / f"{name}.json"
+    target = results_folder(root) / "tables" / f"{f'{name}-{scale}' if scale else name}.json"
     atomic_write_text(target, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     return target
 

@@ -20,6 +20,7 @@ from tools.docs.kept_tables import CLAIMS, kept_tables
 TABLE1 = "Table 1: does misalignment go with long-context scores?"
 FIGURES = {
     "figure1": "Fig. 1: mean, length, reparameterized length",
+    "figure1-paper": "Fig. 1 with SGD for the paper's 40,000 steps",
     "figure3": "Fig. 3: sum and length by training length",
     "figure4": "Fig. 4, App. C: the sum",
     "figure5": "Fig. 5, App. F: the mean with a uniform count",
@@ -81,7 +82,7 @@ def kept_index(root: Path, which: str) -> Table:
         rows.append(
             [
                 about,
-                name,
+                name.replace("-paper", " --scale paper"),
                 "; ".join(f"{count} x {verdict}" for verdict, count in verdicts.items()) or "numbers",
             ]
         )

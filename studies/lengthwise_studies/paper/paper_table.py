@@ -154,7 +154,7 @@ class PaperTable:
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
         """The arms of all settings; settings that a size cannot tell apart are run once."""
         told_apart = {
-            replace(one, name="", corpus=size.corpora[one.corpus], start=one.start if size.start else ()): one
+            replace(one, name="", corpus=size.text_of(one.corpus), start=one.start if size.start else ()): one
             for one in reversed(self.settings)
         }
         arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
@@ -175,7 +175,7 @@ class PaperTable:
         return experiment, scale
 
     def _arms(self, setting: Setting, size: Size) -> list[Arm]:
-        adjustment, text = setting.adjustment, size.corpora[setting.corpus]
+        adjustment, text = setting.adjustment, size.text_of(setting.corpus)
         shared = (*adjustment.changes(size, text), *setting.changes)
         if not self.equal_time:
             # For tables that measure after these steps: an arm is trained once for all tables.
@@ -203,7 +203,7 @@ class PaperTable:
         settings = {
             "table": self.name,
             "size": scale.to_dict(),
-            "settings": {one.name or one.adjustment.name: scale.corpora[one.corpus] for one in self.settings},
+            "settings": {one.name or one.adjustment.name: scale.text_of(one.corpus) for one in self.settings},
         }
         return experiment.run(out, at, settings=settings, **how)
 

@@ -37,6 +37,8 @@ def recalled(distance: float) -> Quantity:
     return Quantity(heading=f"recall at {distance:g}T", task="recall", metric="benefit", distance=distance)
 
 
+TWENTY = "books-20"
+"""The books of which twenty are held out; a scale without it reads its books."""
 QA1, BABILONG = "babilong_qa1", "babilong"
 """One task, in which one fact decides; and all of them."""
 
@@ -63,7 +65,9 @@ class Size:
     micro: int | None = None  # windows at a time on one device
     seeds: int = 3  # of the fine-tuning
     # The text for each of the paper's corpora; both are trained on their training split.
-    corpora: Mapping[str, str] = field(default_factory=lambda: {"books": "books", "pg19": "code"})
+    corpora: Mapping[str, str] = field(
+        default_factory=lambda: {"books": "books", "pg19": "code", TWENTY: TWENTY}
+    )
     split: Split = "test"  # that is read
     lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
     distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
@@ -95,6 +99,10 @@ class Size:
         values = asdict(self) | {"starts": [start.name for start in self.starts]}
         del values["start"]
         return values
+
+    def text_of(self, corpus: str) -> str:
+        """The text for one of the paper's corpora."""
+        return self.corpora.get(corpus, self.corpora["books"])
 
     @property
     def starts(self) -> tuple[TinyModel, ...]:

@@ -72,6 +72,7 @@ class Scale:
         samples: test strings for each length, the same for all models.
         width, layers, heads: of every model; the inner layer is four times as wide.
         table: positions of encodings that have a table.
+        optimizers: that are run, of those of a panel.
     """
 
     seeds: int
@@ -83,6 +84,7 @@ class Scale:
     layers: int = 2
     heads: int = 4
     table: int = 128
+    optimizers: tuple[str, ...] = tuple(OPTIMIZERS)
 
     def architecture(self, encoding: str) -> Architecture:
         """The model: it reads bits and predicts one number."""
@@ -93,6 +95,8 @@ class Scale:
 
 SCALES: dict[str, Scale] = {
     "default": Scale(seeds=5, steps=3000, batch=16, test_length=50, samples=256),
+    # SGD for the paper's number of steps, with a smaller batch.
+    "paper": Scale(seeds=5, steps=20_000, batch=16, test_length=50, samples=256, optimizers=("sgd",)),
     "smoke": Scale(seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from lengthwise.report.drawing import COLORS, Curve, Picture, draw_curves, drawn, legend_below, picture
@@ -25,8 +26,9 @@ LEAD = (
 )
 
 
-def page(panels: tuple[Panel, ...], _: Scale, outcomes: Outcomes) -> list[Section]:
+def page(panels: tuple[Panel, ...], scale: Scale, outcomes: Outcomes) -> list[Section]:
     """The claims that the run can decide; then the numbers and the pictures of every panel."""
+    panels = run_at(scale, panels)
     judged = judge((claim for panel in panels for claim in panel.claims), outcomes)
     claims = verdict_table(judged, ours="ours, median over seeds [best, worst]", notes=[FITS])
     title = "The paper's claims" if judged else "What was run"
@@ -137,15 +139,25 @@ def _references(cells: Sequence[Cell], lengths: Sequence[int]) -> list[Curve]:
     return [Curve(label=label, x=lengths, y=errors) for label, errors in references.items()]
 
 
-def grid_of(name: str, panels: tuple[Panel, ...]) -> Grid:
+def run_at(scale: Scale, panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
+    """The panels with the optimizers that are run at this scale; those without one are left out."""
+    both = ((panel, tuple(one for one in panel.optimizers if one in scale.optimizers)) for panel in panels)
+    return tuple(replace(panel, optimizers=optimizers) for panel, optimizers in both if optimizers)
+
+
+def cells_of(panels: tuple[Panel, ...], scale: Scale) -> list[Cell]:
     """Every cell once, whichever panels share it; those of the quick optimizer first."""
-    cells = list(dict.fromkeys(cell for panel in panels for cell in panel.cells))
-    cells.sort(key=lambda cell: list(OPTIMIZERS).index(cell.optimizer))
+    cells = dict.fromkeys(cell for panel in run_at(scale, panels) for cell in panel.cells)
+    return sorted(cells, key=lambda cell: list(OPTIMIZERS).index(cell.optimizer))
+
+
+def grid_of(name: str, panels: tuple[Panel, ...]) -> Grid:
+    """The cells of all panels."""
     return Grid(
         kind=f"synth-{name}",
         scale=Scale,
         outcome=Outcome,
-        cells=lambda _: cells,
+        cells=partial(cells_of, panels),
         work=run_cell,
         rows=grid.rows,
         notes=grid.notes,

@@ -68,14 +68,14 @@ def usable_device(name: str) -> str:
     return name
 
 
-def product_rate(device: str, dtype: str, *, one_row: bool = False) -> float:
+def product_rate(device: str, dtype: str, *, one_row: bool = False, size: int | None = None) -> float:
     """Floating-point operations per second of a matrix product, measured now (best of three).
 
     Of two square matrices; or of `one_row` with one that no cache holds, as when a model reads a single token.
     """
     import torch
 
-    size = 8192 if device != "cpu" else 4096 if one_row else 1024
+    size = size or (8192 if device != "cpu" else 4096 if one_row else 1024)
     rows = 1 if one_row else size
     a, b = (torch.ones(n, size, dtype=getattr(torch, dtype), device=device) for n in (rows, size))
     best = float("inf")
@@ -85,6 +85,12 @@ def product_rate(device: str, dtype: str, *, one_row: bool = False) -> float:
         (a @ b)[0, 0].item()
         best = min(best, time.perf_counter() - started)
     return 2 * rows * size**2 / best
+
+
+def slowdown(dtype: str) -> float:
+    """How many times as long as in float32 a small matrix product takes on the processor, measured now."""
+    emulated, usual = (product_rate("cpu", one, size=256) for one in (dtype, "float32"))
+    return usual / emulated
 
 
 def process_count() -> int:

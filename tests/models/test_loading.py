@@ -72,6 +72,22 @@ class TestLoad:
             logits(load(str(tmp_path / "m"))), tiny_llama()(input_ids=random_ids()).logits.detach()
         )
 
+    @pytest.mark.parametrize(("times", "warned"), [(1.0, False), (60.0, True)])
+    def test_a_dtype_that_the_processor_emulates(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        times: float,
+        warned: bool,
+    ):
+        monkeypatch.setattr("lengthwise.models.loading.slowdown", lambda dtype: times)
+        load(str(folder), dtype="bfloat16")
+        assert ("60 times" in caplog.text) == warned
+        caplog.clear()
+        load(str(folder), dtype="float32")
+        assert not caplog.text
+
     def test_unknown_dtype_and_device(self, folder: Path):
         with pytest.raises(UsageError, match=r"'bflaot16'\n.*'bfloat16'"):
             load(str(folder), dtype="bflaot16")

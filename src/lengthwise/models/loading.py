@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,7 +13,7 @@ from torch import nn
 
 from lengthwise.errors import MissingError, UsageError, nearest, shown
 from lengthwise.files import LLAMA_CPP, is_url, named_path
-from lengthwise.machine import process_count, usable_device
+from lengthwise.machine import process_count, slowdown, usable_device
 from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
@@ -29,7 +30,12 @@ from lengthwise.models.resolve import (
 )
 from lengthwise.settings import Dtype, Subject
 
+logger = logging.getLogger(__name__)
+
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}
+
+EMULATED = 4
+"""How many times as long as float32 a dtype must take for `load` to warn of it."""
 
 ModelLike = Predictor | str | Path | tuple[Any, Any]
 """A loaded model, an endpoint, its URL, the name or path of a model, or a pair (model, tokenizer)."""
@@ -155,8 +161,21 @@ def load(
             model = add_saved_adapter(model, adapter)
     if device_map is None and tp_plan is None:
         model = model.to(torch_device)
+    if model.device.type == "cpu":
+        _warn_of_emulation(str(model.dtype).removeprefix("torch."), name_or_path)
     model.eval()
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
+
+
+def _warn_of_emulation(dtype: str, name: str) -> None:
+    """Warn where the processor has no instructions for half precision, which then takes tens of times as long."""
+    if dtype in ("bfloat16", "float16") and (times := slowdown(dtype)) > EMULATED:
+        logger.warning(
+            "%s is in %s, in which this processor takes %.0f times as long as in float32: use --dtype float32",
+            name,
+            dtype,
+            times,
+        )
 
 
 def check_splits(config: Any) -> None:

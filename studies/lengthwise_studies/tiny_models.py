@@ -27,6 +27,7 @@ from lengthwise.machine import progress
 from lengthwise.models.embedded_models import SHIPPED
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
+from lengthwise.positions.samplers import random_positions
 from lengthwise.text.corpus import load_corpus
 from lengthwise.text.tokens import TokenDocument, WindowSampler, sample_windows, tokenize
 
@@ -35,6 +36,8 @@ VOCABULARY = 1024
 LENGTHS = 8
 """Learned position embeddings reach this many times the trained length, so that the model can be read there. Those
 beyond the trained length keep their initial values: that is what learned positions are outside of training."""
+FARTHER = 4
+"""RandomPos draws from this many times the window: as far as its model is read."""
 _CHUNK_ROWS = 256
 _HELD_OUT_WINDOWS = 128
 
@@ -45,8 +48,8 @@ class TinyModel:
 
     Args:
         seed: of the weights and of the data order.
-        encoding: rope is a Llama; nope a SmolLM3 without rope in any layer; alibi a BLOOM; learned a GPT-2. So the
-            encodings differ in their blocks too.
+        encoding: rope is a Llama; randompos the same, pretrained at random positions; nope a SmolLM3 without rope in
+            any layer; alibi a BLOOM; learned a GPT-2. So the encodings differ in their blocks too.
         width: of the hidden states; heads are 32 wide.
         layers: blocks.
         length: tokens of a training window.
@@ -56,7 +59,7 @@ class TinyModel:
     """
 
     seed: int = 0
-    encoding: Literal["rope", "nope", "alibi", "learned"] = "rope"
+    encoding: Literal["rope", "randompos", "nope", "alibi", "learned"] = "rope"
     width: int = 128
     layers: int = 4
     length: int = 128
@@ -111,7 +114,11 @@ class TinyModel:
             torch.manual_seed(self.seed)
             model = self.make()
         settings = Pretraining(
-            steps=self.steps, seed=self.seed, length=self.length, warmup_steps=min(80, self.steps)
+            steps=self.steps,
+            seed=self.seed,
+            length=self.length,
+            warmup_steps=min(80, self.steps),
+            positions=FARTHER * self.length if self.encoding == "randompos" else None,
         )
         name = "tiny-books" if self._is_tiny_books else self.name
         losses = pretrain(model, tokenize(train, tokenizer), settings, what=f"pretraining {name}")
@@ -160,6 +167,7 @@ class TinyModel:
             "nope": (transformers.SmolLM3Config, {**llama, "no_rope_layers": [0] * self.layers}),
             "alibi": (transformers.BloomConfig, {**common, **bloom}),
             "learned": (transformers.GPT2Config, {**common, **gpt}),
+            "randompos": (transformers.LlamaConfig, llama),
         }[self.encoding]
         return transformers.AutoModelForCausalLM.from_config(kind(**settings))
 
@@ -182,6 +190,17 @@ class Pretraining:
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float = 1.0
+    positions: int | None = None
+    """RandomPos: the positions of every window are a random subset of so many."""
+
+    def drawn_positions(self, step: int) -> Tensor | None:
+        """Position ids [B, T] of a step; None for consecutive ones."""
+        if self.positions is None:
+            return None
+        rng = np.random.default_rng([self.seed, step])
+        return torch.stack(
+            [random_positions(rng, self.length, self.positions) for _ in range(self.batch_size)]
+        )
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""
@@ -218,7 +237,9 @@ def pretrain(
             group["lr"] = settings.learning_rate(step)
         rows = range(step * settings.batch_size, (step + 1) * settings.batch_size)
         windows = np.stack([sampler.window(row, settings.length + 1) for row in rows])
-        loss = next_token_loss(model, torch.from_numpy(windows.astype(np.int64)))
+        loss = next_token_loss(
+            model, torch.from_numpy(windows.astype(np.int64)), settings.drawn_positions(step)
+        )
         if not loss.isfinite():
             raise LengthwiseError(f"{what}: the loss of step {step} is {loss.item()}")
         loss.backward()
@@ -230,12 +251,12 @@ def pretrain(
     return losses
 
 
-def next_token_loss(model: PreTrainedModel, tokens: Tensor) -> Tensor:
+def next_token_loss(model: PreTrainedModel, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before.
 
     For a model whose logits are its hidden states times its output embedding.
     """
-    hidden = final_hidden_states(model, tokens[:, :-1])
+    hidden = final_hidden_states(model, tokens[:, :-1], position_ids=positions)
     weight: Any = model.get_output_embeddings().weight  # pyright: ignore[reportOptionalMemberAccess]
     loss = _LinearCrossEntropy.apply(hidden.flatten(0, 1), weight, tokens[:, 1:].flatten())
     assert isinstance(loss, Tensor)

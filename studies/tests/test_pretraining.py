@@ -34,20 +34,32 @@ def trained(seed: int, rate: float = 3e-3) -> tuple[list[float], torch.Tensor]:
     return losses, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("rows", [1, 7, 256, 257])
-def test_loss_and_gradients_are_those_of_the_models_own_logits(rows: int):
+@pytest.mark.parametrize(("rows", "farthest"), [(1, None), (7, None), (7, 99), (256, None), (257, None)])
+def test_loss_and_gradients_are_those_of_the_models_own_logits(rows: int, farthest: int | None):
     model = tiny_llama(max_position_embeddings=2048).double()
     tokens = torch.randint(320, (1, rows + 1), generator=torch.Generator().manual_seed(0))
-    loss = next_token_loss(model, tokens)
+    drawn = Pretraining(steps=1, seed=0, length=rows, batch_size=1, positions=farthest).drawn_positions(0)
+    loss = next_token_loss(model, tokens, drawn)
     (3 * loss).backward()
     found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
-    logits = model(input_ids=tokens[:, :-1]).logits.flatten(0, 1)
+    logits = model(input_ids=tokens[:, :-1], position_ids=drawn).logits.flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
     (3 * expected).backward()
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_random_positions_are_sorted_subsets_that_depend_on_seed_and_step():
+    settings = Pretraining(steps=1, seed=0, length=16, batch_size=4, positions=64)
+    drawn = settings.drawn_positions(3)
+    assert drawn is not None
+    assert drawn.shape == (4, 16)
+    assert (drawn.diff(dim=1) > 0).all()
+    assert 48 < drawn.max() < 64
+    assert torch.equal(drawn, settings.drawn_positions(3))  # pyright: ignore[reportArgumentType]
+    assert not torch.equal(drawn, settings.drawn_positions(4))  # pyright: ignore[reportArgumentType]
 
 
 def test_learning_rate_warms_up_and_ends_at_its_share():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lengthwise.errors import UsageError
+from tests.alignment.problems import gradients, problem, relative_error
 
 GRADIENTS = ("hidden_long", "hidden_short", "head_weight")
 
@@ -14,7 +14,7 @@ GRADIENTS = ("hidden_long", "hidden_short", "head_weight")
 LOGITS = [(1.0, 0.3), (4.0, 0.3), (4.0, 0.02), (8.0, 1.0)]
 
 
-def large(problem, std, noise, dtype):
+def large(std, noise, dtype):
     return problem(
         batch=1,
         length=128,
@@ -44,8 +44,8 @@ def as_printed(data, leaves, alpha):
 
 @pytest.mark.parametrize(("std", "noise"), LOGITS)
 @pytest.mark.parametrize("divergence", ["sce", "jeffreys"])
-def test_fp32_gradients_are_exact_to_its_digits(problem, gradients, relative_error, std, noise, divergence):
-    data = large(problem, std, noise, torch.float32)
+def test_fp32_gradients_are_exact_to_its_digits(std, noise, divergence):
+    data = large(std, noise, torch.float32)
     leaves, exact = data.leaves(), data.to(torch.float64).leaves()
     output = data.fused(leaves, alpha=0.3, divergence=divergence, chunk_size=50)
     truth = data.to(torch.float64).plain(exact, alpha=0.3, divergence=divergence)
@@ -59,8 +59,8 @@ def test_fp32_gradients_are_exact_to_its_digits(problem, gradients, relative_err
 
 
 @pytest.mark.parametrize(("std", "noise"), LOGITS)
-def test_bf16_is_no_worse_than_the_obvious_code_in_bf16(problem, gradients, relative_error, std, noise):
-    data = large(problem, std, noise, torch.bfloat16)
+def test_bf16_is_no_worse_than_the_obvious_code_in_bf16(std, noise):
+    data = large(std, noise, torch.bfloat16)
     exact = data.to(torch.float64).leaves()
     truth = data.to(torch.float64).plain(exact, alpha=0.3)
     expected = gradients(truth.loss, exact)
@@ -82,8 +82,8 @@ def test_bf16_is_no_worse_than_the_obvious_code_in_bf16(problem, gradients, rela
             assert error <= 1.05 * relative_error(gradient[name], expected[name]), name
 
 
-def test_sixteen_bit_head_gradients_are_summed_in_fp32_over_many_chunks(problem, gradients, relative_error):
-    data = large(problem, 4.0, 0.3, torch.bfloat16)
+def test_sixteen_bit_head_gradients_are_summed_in_fp32_over_many_chunks():
+    data = large(4.0, 0.3, torch.bfloat16)
     exact = data.to(torch.float64).leaves()
     expected = gradients(data.to(torch.float64).plain(exact, alpha=0.3).loss, exact)["head_weight"]
 
@@ -98,8 +98,8 @@ def test_sixteen_bit_head_gradients_are_summed_in_fp32_over_many_chunks(problem,
     assert error(chunk_size=48) == error(chunk_size=48, accumulate_dtype=torch.bfloat16)
 
 
-def test_fp16_gradients_of_many_positions_do_not_underflow(problem, gradients, relative_error):
-    data = large(problem, 1.0, 0.3, torch.float16)
+def test_fp16_gradients_of_many_positions_do_not_underflow():
+    data = large(1.0, 0.3, torch.float16)
     leaves, exact = data.leaves(), data.to(torch.float64).leaves()
     loss_scale = 2.0**12
     found = gradients(data.fused(leaves, alpha=0.3).loss, leaves, loss_scale)
@@ -110,9 +110,7 @@ def test_fp16_gradients_of_many_positions_do_not_underflow(problem, gradients, r
 
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("hidden", [torch.float32, torch.bfloat16])
-def test_autocast_casts_the_products_as_for_a_linear_layer(
-    problem, gradients, relative_error, hidden, weights
-):
+def test_autocast_casts_the_products_as_for_a_linear_layer(hidden, weights):
     data = problem(vocabulary=200, width=64, bias=True, dtype=torch.float32)
     leaves = data.leaves()
     casts = {"hidden_long": hidden, "hidden_short": hidden, "head_weight": weights, "head_bias": weights}
@@ -137,15 +135,8 @@ def test_autocast_casts_the_products_as_for_a_linear_layer(
         )
 
 
-def test_mixed_dtypes_are_refused_without_autocast(problem):
-    data = problem(dtype=torch.float32)
-    leaves = {**data.leaves(), "head_weight": data.head_weight.bfloat16()}
-    with pytest.raises(UsageError, match="one dtype"):
-        data.fused(leaves, alpha=0.3)
-
-
-def test_an_upstream_gradient_is_not_rounded_to_sixteen_bits(problem, gradients, relative_error):
-    data = large(problem, 4.0, 0.3, torch.bfloat16)
+def test_an_upstream_gradient_is_not_rounded_to_sixteen_bits():
+    data = large(4.0, 0.3, torch.bfloat16)
     leaves, scaled_leaves = data.leaves(), data.leaves()
     found = gradients(data.fused(leaves, alpha=0.3).loss, leaves, 1.0)["head_weight"].double()
     scaled = gradients(data.fused(scaled_leaves, alpha=0.3).loss, scaled_leaves, 1 / 3)[

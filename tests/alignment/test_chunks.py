@@ -54,12 +54,3 @@ def test_chunks_are_even_and_no_larger_than_asked(pairs):
         sizes = [sum(len(index[0]) for index in chunk.rows) for chunk in plan if chunk.paired is paired]
         assert max(sizes) - min(sizes) <= 2
         assert max(sizes) <= min(2 * pairs, plan.most_rows)
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_split_reverses_join(paired):
-    chunk = next(chunk for chunk in schedule(PairGeometry(LENGTH, 2), 4) if chunk.paired is paired)
-    long, short = (torch.rand(len(index[0]), 3) for index in chunk.rows)
-    found = chunk.split(chunk.join(long, short))
-    assert torch.equal(found[0], long)
-    assert torch.equal(found[1], short)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from lengthwise import alignment
 from lengthwise.alignment import (
     Normalizers,
     Objective,
@@ -156,15 +155,3 @@ def test_the_detached_side_gets_no_gradient(divergence, detach):
     assert teacher.grad is None
     assert student.grad is not None
     assert student.grad.norm() > 1e-3
-
-
-def test_counts_add_up_over_parts():
-    geometry = PairGeometry(4, 1)
-    labels = torch.tensor([[1, 2, -100, 3], [-100, -100, -100, 4]])
-    first = Normalizers.count(labels, labels.clamp(min=0), geometry=geometry)
-    assert first == Normalizers(4, 8, 2)
-    assert first + Normalizers(1, 1, 0) == Normalizers(5, 9, 2)
-
-
-def test_public_names():
-    assert all(hasattr(alignment, name) for name in alignment.__all__)

@@ -37,26 +37,11 @@ def test_paired_rows_are_those_that_face_each_other():
         assert list(zip(rows[geometry.short_rows], rows[geometry.long_rows], strict=True)) == faced, geometry
 
 
-def test_a_distractor_in_the_short_view():
-    """Long reads A and B, short the same with four other tokens between them."""
-    text = list(range(12))
-    for first in range(8):
-        short = [*text[:first], *[-1] * 4, *text[first:]][:12]
-        geometry = PairGeometry(12, -4, first + 4)
-        assert short[geometry.short_rows] == text[geometry.long_rows] == text[first:8]
-
-
 def test_default_keeps_both_contexts_between_half_and_whole_length():
     geometry = PairGeometry(8, 2)
     assert geometry.min_context == 4
     assert (geometry.short_rows, geometry.long_rows) == (slice(4, 6), slice(6, 8))
     assert PairGeometry(7, 1).min_context == 3
-
-
-@pytest.mark.parametrize(("offset", "pairs"), [(0, 4), (1, 3), (3, 1), (4, 0), (5, 0), (8, 0)])
-def test_number_of_pairs(offset, pairs):
-    assert PairGeometry(8, offset).paired_positions == pairs
-    assert PairGeometry(8, offset, 0).paired_positions == 8 - offset
 
 
 def test_geometries_are_values():

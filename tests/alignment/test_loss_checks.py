@@ -13,6 +13,7 @@ from lengthwise.alignment import (
     alignment_loss_from_logits,
 )
 from lengthwise.errors import UsageError
+from tests.alignment.problems import gradients, problem, relative_error
 
 NAN = float("nan")
 
@@ -29,7 +30,7 @@ def objective(request):
 
 @pytest.mark.parametrize("label", [-1, 53, 1000])
 @pytest.mark.parametrize("view", ["labels_long", "labels_short"])
-def test_a_label_outside_the_vocabulary_is_named(problem, objective, view, label):
+def test_a_label_outside_the_vocabulary_is_named(objective, view, label):
     data = problem()
     labels = getattr(data, view).clone()
     labels[1, 4] = label
@@ -37,7 +38,7 @@ def test_a_label_outside_the_vocabulary_is_named(problem, objective, view, label
         objective(replace(data, **{view: labels}))
 
 
-def test_another_ignore_index(problem, objective):
+def test_another_ignore_index(objective):
     data = problem()
     expected = objective(data)
     negative = {
@@ -57,7 +58,7 @@ def test_another_ignore_index(problem, objective):
         ({"labels_long": torch.zeros(2, 11, dtype=torch.long)}, r"labels_long .*\[2, 11\]"),
     ],
 )
-def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
+def test_labels_and_geometry_have_to_fit(objective, change, named):
     with pytest.raises(UsageError, match=named):
         objective(replace(problem(), **change))
 
@@ -76,29 +77,12 @@ def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
         ({"head_weight": torch.zeros(0).double()}, r"head_weight .*\[0\]"),
     ],
 )
-def test_hidden_states_and_head_have_to_fit(problem, change, named):
+def test_hidden_states_and_head_have_to_fit(change, named):
     with pytest.raises(UsageError, match=named):
         replace(problem(), **change).fused(alpha=0.3)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"head_weight": torch.zeros(53, 9).double()},
-        {"head_bias": torch.zeros(52).double()},
-    ],
-    ids=str,
-)
-def test_torch_refuses_the_rest(problem, change):
-    with pytest.raises((RuntimeError, UsageError)):
-        replace(problem(), **change).fused(alpha=0.3)
-
-
-def test_counts_of_one_process_are_those_of_all():
-    assert Normalizers(3, 4.0, 5).over_ranks("cpu") == Normalizers(3, 4, 5)
-
-
-def test_a_zero_3_parameter_is_refused_while_it_is_gathered(problem):
+def test_a_zero_3_parameter_is_refused_while_it_is_gathered():
     leaves = problem().leaves()
     leaves["head_weight"].ds_id = 7
     with pytest.raises(UsageError, match="head_weight"):
@@ -114,7 +98,7 @@ def mesh(tmp_path):
     distributed.destroy_process_group()
 
 
-def test_a_sharded_head_is_gathered_and_its_gradient_handed_back(problem, gradients, relative_error, mesh):
+def test_a_sharded_head_is_gathered_and_its_gradient_handed_back(mesh):
     """With two processes in tests/training/test_sharded.py."""
     tensors = pytest.importorskip("torch.distributed.tensor")
     data = problem(bias=True)
@@ -148,7 +132,7 @@ jit_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:
 
 @jit_warns
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS.keys())
-def test_functional_transforms_are_refused(problem, transform):
+def test_functional_transforms_are_refused(transform):
     data = problem()
     tensors = data.leaves(())
 
@@ -161,7 +145,7 @@ def test_functional_transforms_are_refused(problem, transform):
 
 @jit_warns
 @pytest.mark.parametrize("name", ["hidden_long", "hidden_short", "head_weight", "head_bias"])
-def test_forward_mode_is_refused(problem, name):
+def test_forward_mode_is_refused(name):
     data = problem(bias=True)
     with torch.autograd.forward_ad.dual_level():
         tensors = data.leaves(())
@@ -173,7 +157,7 @@ def test_forward_mode_is_refused(problem, name):
 
 
 @jit_warns
-def test_the_plain_form_has_the_derivatives_that_the_fused_one_refuses(problem):
+def test_the_plain_form_has_the_derivatives_that_the_fused_one_refuses():
     data = problem()
     labels = data.labels_long, data.labels_short
     long, short = data.logits()
@@ -197,7 +181,7 @@ def test_the_plain_form_has_the_derivatives_that_the_fused_one_refuses(problem):
         (lambda logits: logits.float(), "torch.float32"),
     ],
 )
-def test_logits_have_to_fit(problem, change, named):
+def test_logits_have_to_fit(change, named):
     data = problem()
     long, short = data.logits()
     with pytest.raises(UsageError, match=named):
@@ -213,23 +197,23 @@ def test_logits_have_to_fit(problem, change, named):
 
 @pytest.mark.parametrize("value", [0, -1, NAN, math.inf])
 @pytest.mark.parametrize("name", ["labels_long", "labels_short", "paired_positions"])
-def test_a_normalizer_is_a_positive_number(problem, objective, name, value):
+def test_a_normalizer_is_a_positive_number(objective, name, value):
     counts = {"labels_long": 4, "labels_short": 4, "paired_positions": 4, name: value}
     with pytest.raises(UsageError, match=f"normalizers.{name}"):
         objective(problem(), normalizers=Normalizers(**counts))
 
 
-def test_a_normalizer_of_zero_is_right_for_nothing(problem, objective):
+def test_a_normalizer_of_zero_is_right_for_nothing(objective):
     output = objective(problem(offset=12), normalizers=Normalizers(10, 10, 0))
     assert output.misalignment == 0
 
 
 @pytest.mark.parametrize("chunk_size", [0, -3])
-def test_a_chunk_has_pairs(problem, chunk_size):
+def test_a_chunk_has_pairs(chunk_size):
     with pytest.raises(UsageError, match=f"chunk_size .*{chunk_size}"):
         problem().fused(alpha=0.3, chunk_size=chunk_size)
 
 
-def test_a_geometry_with_less_context_than_the_objective_allows(problem, objective):
+def test_a_geometry_with_less_context_than_the_objective_allows(objective):
     with pytest.raises(UsageError, match=r"min_context.* 7 .* 6"):
         objective(problem(), min_context=7)

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lengthwise.alignment import chunked
+from tests.alignment.problems import problem
 
 VOCABULARY, WIDTH, PAIRS, TILE_ROWS = 997, 24, 4, 2
 SIZES = [(1, 24), (2, 24), (2, 72)]
@@ -37,7 +38,7 @@ class Allocations(TorchDispatchMode):
 
 
 @pytest.fixture
-def measure(problem, monkeypatch):
+def measure(monkeypatch):
     """Allocations of a forward and backward pass, without the gradients themselves."""
     threads = torch.get_num_threads()
     monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", -(-TILE_ROWS * VOCABULARY // threads))
@@ -47,7 +48,7 @@ def measure(problem, monkeypatch):
     ):
         data = problem(
             batch=batch, length=length, offset=length // 4, min_context=0, width=WIDTH, vocabulary=VOCABULARY,
-            dtype=options.pop("dtype", torch.float32), soft_cap=options.pop("soft_cap", None), shared=1.0,
+            dtype=options.pop("dtype", torch.float32), soft_cap=options.pop("soft_cap", None),
         )  # fmt: skip
         leaves = data.leaves(wanted)
         with Allocations(*leaves.values(), data.labels_long, data.labels_short) as allocations:

@@ -10,9 +10,10 @@ from lengthwise.alignment import chunked
 from lengthwise.alignment import triton as triton_tile
 from lengthwise.alignment.chunked import kernels_pass
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
-from lengthwise.alignment.formulas import cross_entropy, divergence_from_logits, kl_divergence
+from lengthwise.alignment.formulas import divergence_from_logits, kl_divergence
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 from lengthwise.alignment.triton import TritonTiles
+from tests.alignment.problems import assert_fused_is_plain, gradients, problem, relative_error
 
 # The interpreter computes with numpy, which warns of infinities; a GPU does not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -145,7 +146,7 @@ def test_rows_without_partner_are_those_of_the_plain_formulas(head, vocabulary):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("head", ["plain", "capped"])
 @pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "entropy"])
-def test_no_worse_than_the_torch_tile(divergence, head, dtype, relative_error):
+def test_no_worse_than_the_torch_tile(divergence, head, dtype):
     rows = Rows(4, 700, dtype=dtype, std=4.0, noise=0.1)
     term = {"activation": HEADS[head], "divergence": divergence}
     statistics, gradient = rows.run(TritonTiles, **term)
@@ -168,7 +169,7 @@ def test_no_worse_than_the_torch_tile(divergence, head, dtype, relative_error):
     assert error <= 1.05 * relative_error(torch_gradient, true_gradient) + 2e-7
 
 
-def test_small_logits_keep_their_digits_under_a_soft_cap(relative_error):
+def test_small_logits_keep_their_digits_under_a_soft_cap():
     """Where tanh is nearly the identity, its exponential form has lost what makes a difference."""
     rows = Rows(2, 300, dtype=torch.float32, std=1e-3)
     term = {"activation": Activation(soft_cap=50.0), "divergence": "jeffreys", "weight": 1e3}
@@ -243,17 +244,6 @@ def test_a_weight_of_zero_leaves_the_cross_entropy():
     assert_same(rows.run(TritonTiles, weight=0.0), rows.truth(weight=0.0), 1e-14)
 
 
-def test_cross_entropy_of_both_directions_from_the_statistics():
-    """What the values of the loss are made of: H(p, q) = log total_q - <p, z_q'>."""
-    rows = Rows(3, 500)
-    found, _ = rows.run(TritonTiles)
-    log_total = found["total"].log()
-    other = found["own"] + torch.tensor([[-1.0], [1.0]], dtype=torch.float64) * found["cross"]
-    long, short = rows.linear.unbind(1)
-    torch.testing.assert_close((log_total[:, 1] - other[:, 0]).squeeze(-1), cross_entropy(long, short))
-    torch.testing.assert_close((log_total[:, 0] - other[:, 1]).squeeze(-1), cross_entropy(short, long))
-
-
 @pytest.fixture
 def triton_on_cpu(monkeypatch):
     """Sends the objective through the Triton tile; the list grows with each use."""
@@ -278,24 +268,15 @@ def triton_on_cpu(monkeypatch):
     ("divergence", "detach"),
     [("sce", "none"), ("sce", "both-targets"), ("jeffreys", "short"), ("js", "none"), ("kl", "long")],
 )
-def test_the_objective(
-    problem, gradients, relative_error, assert_same_values, triton_on_cpu, divergence, detach, head
-):
+def test_the_objective(triton_on_cpu, divergence, detach, head):
     data = problem(length=8, offset=2, **head)
     term = {"alpha": 0.3, "divergence": divergence, "detach": detach}
-    leaves, plain_leaves = data.leaves(), data.leaves()
-    output, truth = data.fused(leaves, chunk_size=5, **term), data.plain(plain_leaves, **term)
+    assert_fused_is_plain(data, chunk_size=5, **term)
     assert set(triton_on_cpu) == {"pairs", "rows"}
-    assert_same_values(output, truth, rtol=1e-12)
-    found, expected = gradients(output.loss, leaves, 0.7), gradients(truth.loss, plain_leaves, 0.7)
-    for name in expected:
-        assert relative_error(found[name], expected[name]) < 1e-12, name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_the_objective_in_training_dtypes(
-    problem, gradients, relative_error, triton_on_cpu, monkeypatch, dtype
-):
+def test_the_objective_in_training_dtypes(triton_on_cpu, monkeypatch, dtype):
     data = problem(length=8, offset=2, vocabulary=600, width=16, dtype=dtype)
     exact = data.to(torch.float64).leaves()
     truth = data.to(torch.float64).plain(exact, alpha=0.3)
@@ -310,13 +291,6 @@ def test_the_objective_in_training_dtypes(
     for name in expected:
         error = relative_error(with_torch[name], expected[name])
         assert relative_error(found[name], expected[name]) <= 1.05 * error + 1e-7, name
-
-
-def test_an_empty_overlap_is_exactly_zero(problem, triton_on_cpu):
-    output = problem(offset=12).fused(alpha=0.3)
-    assert triton_on_cpu == ["rows"]
-    assert output.divergence == 0
-    assert output.loss == output.cross_entropy
 
 
 def test_the_trial_on_a_device_passes_only_if_the_kernels_are_right(monkeypatch):

@@ -135,19 +135,13 @@ class Chunk:
     rows: tuple[Index, Index]
     paired: bool
 
-    def join(self, long: Tensor, short: Tensor) -> Tensor:
-        """Values [n, ...] of the long and [m, ...] of the short rows, in the chunk's order."""
-        if self.paired:
-            return torch.stack((long, short), dim=1).flatten(0, 1)
-        return torch.cat((long, short))
-
     def take(self, views: Sequence[Tensor]) -> Tensor:
-        """The chunk's rows of both views [B, L, ...], joined."""
-        long, short = (view[index] for view, index in zip(views, self.rows, strict=True))
-        return self.join(long, short)
+        """The chunk's rows of both views [B, L, ...], in the chunk's order: [n, ...]."""
+        sides = [view[index] for view, index in zip(views, self.rows, strict=True)]
+        return torch.stack(sides, dim=1).flatten(0, 1) if self.paired else torch.cat(sides)
 
     def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The reverse of `join`, without a copy."""
+        """Values of rows in the chunk's order as those of the long and of the short rows, without a copy."""
         if self.paired:
             long, short = values.unflatten(0, (-1, 2)).unbind(1)
             return long, short

@@ -1,9 +1,10 @@
+"""Input of the objective and what tests compare of its output."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,10 +22,7 @@ GRADIENTS = ("hidden_long", "hidden_short", "head_weight", "head_bias")
 
 @dataclass(frozen=True)
 class Problem:
-    """Small input of the objective, with rows that have no label; the fused and the plain objective on it.
-
-    Labels of paired rows differ, except for a part `shared`.
-    """
+    """Small input of the objective, with rows that have no label; the fused and the plain objective on it."""
 
     hidden_long: Tensor
     hidden_short: Tensor
@@ -35,55 +33,6 @@ class Problem:
     geometry: PairGeometry
     soft_cap: float | None = None
     logit_scale: float = 1.0
-
-    @classmethod
-    def random(
-        cls,
-        *,
-        batch: int = 2,
-        length: int = 12,
-        offset: int = 3,
-        min_context: int | None = None,
-        width: int = 8,
-        vocabulary: int = 53,
-        bias: bool = False,
-        soft_cap: float | None = None,
-        logit_scale: float = 1.0,
-        logit_std: float = 3.0,
-        noise: float = 0.3,
-        ignored: float = 0.2,
-        shared: float = 0.0,
-        dtype: torch.dtype = torch.float64,
-        seed: int = 0,
-    ) -> Problem:
-        generator = torch.Generator().manual_seed(seed)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-        hidden_long, hidden_short = normal(batch, length, width), normal(batch, length, width)
-        common = PairGeometry(length, offset, 0)
-        noise_short = noise * normal(batch, common.paired_positions, width)
-        hidden_short[:, common.short_rows] = hidden_long[:, common.long_rows] + noise_short
-        labels = torch.randint(0, vocabulary, (2, batch, length), generator=generator)
-        labels[torch.rand(2, batch, length, generator=generator) < ignored] = -100
-        if shared:
-            same = torch.rand(
-                batch, common.paired_positions, generator=torch.Generator().manual_seed(seed + 1)
-            )
-            ours, theirs = labels[1][:, common.short_rows], labels[0][:, common.long_rows]
-            labels[1][:, common.short_rows] = theirs.where(same < shared, ours)
-        return cls(
-            hidden_long,
-            hidden_short,
-            normal(vocabulary, width) * logit_std / width**0.5,
-            normal(vocabulary) if bias else None,
-            labels[0],
-            labels[1],
-            PairGeometry(length, offset, min_context),
-            soft_cap,
-            logit_scale,
-        ).to(dtype)
 
     def to(self, dtype: torch.dtype) -> Problem:
         tensors = {name: getattr(self, name) for name in GRADIENTS}
@@ -133,6 +82,46 @@ class Problem:
         )
 
 
+def problem(
+    *,
+    batch: int = 2,
+    length: int = 12,
+    offset: int = 3,
+    min_context: int | None = None,
+    width: int = 8,
+    vocabulary: int = 53,
+    bias: bool = False,
+    soft_cap: float | None = None,
+    logit_scale: float = 1.0,
+    logit_std: float = 3.0,
+    noise: float = 0.3,
+    ignored: float = 0.2,
+    dtype: torch.dtype = torch.float64,
+) -> Problem:
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    hidden_long, hidden_short = normal(batch, length, width), normal(batch, length, width)
+    common = PairGeometry(length, offset, 0)
+    noise_short = noise * normal(batch, common.paired_positions, width)
+    hidden_short[:, common.short_rows] = hidden_long[:, common.long_rows] + noise_short
+    labels = torch.randint(0, vocabulary, (2, batch, length), generator=generator)
+    labels[torch.rand(2, batch, length, generator=generator) < ignored] = -100
+    return Problem(
+        hidden_long,
+        hidden_short,
+        normal(vocabulary, width) * logit_std / width**0.5,
+        normal(vocabulary) if bias else None,
+        labels[0],
+        labels[1],
+        PairGeometry(length, offset, min_context),
+        soft_cap,
+        logit_scale,
+    ).to(dtype)
+
+
 def _with_objective(options: dict[str, Any]) -> dict[str, Any]:
     """The options with the fields of an Objective made into one."""
     terms = {name: value for name, value in options.items() if name in Objective.model_fields}
@@ -140,16 +129,19 @@ def _with_objective(options: dict[str, Any]) -> dict[str, Any]:
     return {"objective": Objective(**terms), **others}
 
 
-def _gradients(loss: Tensor, leaves: dict[str, Tensor], upstream: float = 1.0) -> dict[str, Tensor]:
+def gradients(loss: Tensor, leaves: dict[str, Tensor], upstream: float = 1.0) -> dict[str, Tensor]:
+    """Backward from a loss; the gradients of the leaves that got one, by name."""
     loss.backward(torch.full_like(loss, upstream))
     return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
 
-def _relative_error(value: Tensor, truth: Tensor) -> float:
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    """Frobenius norm of the difference over that of the truth, in fp64."""
     return ((value.double() - truth.double()).norm() / truth.double().norm()).item()
 
 
-def _assert_same_values(output: AlignmentOutput, truth: AlignmentOutput, *, rtol: float) -> None:
+def assert_same_values(output: AlignmentOutput, truth: AlignmentOutput, *, rtol: float) -> None:
+    """Every field of two outputs agrees."""
     for name, expected in vars(truth).items():
         value = getattr(output, name)
         if name == "counts":
@@ -165,25 +157,15 @@ def _assert_same_values(output: AlignmentOutput, truth: AlignmentOutput, *, rtol
             )
 
 
-@pytest.fixture
-def problem():
-    """Makes a `Problem`; arguments as of `Problem.random`."""
-    return Problem.random
-
-
-@pytest.fixture
-def gradients():
-    """Backward from a loss; the gradients of the leaves that got one, by name."""
-    return _gradients
-
-
-@pytest.fixture
-def relative_error():
-    """Frobenius norm of the difference over that of the truth, in fp64."""
-    return _relative_error
-
-
-@pytest.fixture
-def assert_same_values():
-    """Every field of two outputs agrees."""
-    return _assert_same_values
+def assert_fused_is_plain(
+    data: Problem, *, tolerance: float = 1e-12, chunk_size: int | None = None, **term: Any
+) -> dict[str, Tensor]:
+    """Values and every gradient of the fused objective are those of the plain one; its gradients."""
+    leaves, plain_leaves = data.leaves(), data.leaves()
+    output, truth = data.fused(leaves, chunk_size=chunk_size, **term), data.plain(plain_leaves, **term)
+    assert_same_values(output, truth, rtol=tolerance)
+    found, expected = gradients(output.loss, leaves, 0.7), gradients(truth.loss, plain_leaves, 0.7)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert relative_error(found[name], expected[name]) < tolerance, name
+    return found

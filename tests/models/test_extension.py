@@ -60,9 +60,6 @@ class TestRefusals:
     def test_a_model_without_rope(self, name: str) -> None:
         assert refusal(tiny_model(name))
 
-    def test_several_kinds_of_rope(self) -> None:
-        assert "full_attention, sliding_attention" in refusal(tiny_model("gemma3-text"))
-
     @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, float("nan"), float("inf")])
     def test_a_factor_below_one(self, factor: float) -> None:
         assert f"factor is {factor:g}" in refusal(tiny_llama(), factor=factor)
@@ -77,9 +74,6 @@ class TestRefusals:
         assert "'yarn'" in refusal(tiny_llama(), "yarm")
         assert "'truncate'" in refusal(tiny_llama(), truncated=False)
         assert "has 3 numbers" in refusal(tiny_llama(), "longrope", long_factor=[1.0, 2.0, 3.0])
-
-    def test_skipping_all_layers(self) -> None:
-        assert "skip_layers = 2" in refusal(tiny_llama(), "eabf")
 
     def test_a_model_that_does_not_do_what_its_configuration_says(self) -> None:
         model = tiny_llama()
@@ -300,13 +294,6 @@ class TestTime:
     def test_fixing_the_time_of_another_method(self) -> None:
         with pytest.raises(UsageError), fixed_time(tiny_llama(), length=5):
             pass
-
-    def test_cosines_that_are_laid_out_in_another_way(self) -> None:
-        cohere = tiny_model("cohere-scale")
-        before = logits(cohere, 60)
-        extend(cohere, "clex", factor=2.0)
-        # Within the trained length nothing changes.
-        torch.testing.assert_close(logits(cohere, 60), before, rtol=1e-4, atol=1e-4)
 
 
 class TestQueryScale:

@@ -103,16 +103,6 @@ def test_through_peft_and_compile_shells():
     assert moved == {name for name, _ in model.named_parameters() if "lora_" in name}
 
 
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
-def test_gradient_checkpointing_changes_nothing():
-    model = tiny_llama().double().train()
-    expected = gradients(model, final_hidden_states(model, random_ids()))
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    found = gradients(model, final_hidden_states(model, random_ids()))
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-14, msg=name)
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_positions_with_a_gap_keep_all_attention(attention: str):
     model = tiny_llama(attn_implementation=attention, max_position_embeddings=256).double()

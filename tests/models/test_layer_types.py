@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import UsageError
@@ -19,8 +18,6 @@ from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import check_positions
 from tests.architectures import tiny_model
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
@@ -90,45 +87,6 @@ def test_interpolation_against_transformers_own() -> None:
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 2.0},
     }
     torch.testing.assert_close(logits(extended("pi")), logits(gemma(rope_parameters=rope)), rtol=0, atol=0)
-
-
-def test_within_the_window_sliding_layers_alone_do_not_change() -> None:
-    # All layers sliding but the last, whose keys and values are zero: nothing is left to extend.
-    models = [gemma(), gemma()]
-    extend(models[1], "pi", factor=4.0)
-    for model in models:
-        for layer, kind in zip(model.model.layers, LAYERS, strict=True):
-            if kind == "full_attention":
-                torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
-    torch.testing.assert_close(logits(models[0]), logits(models[1]), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("method", ["yarn", "clex", "eabf"])
-def test_the_base_model_is_extended_as_its_adapter_needs_it(method: str, tmp_path: Path) -> None:
-    model = extended(method)
-    learned = ["rotary_emb"] if clex_modules(model) else None
-    config = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], modules_to_save=learned)
-    with quiet_transformers():
-        wrapped = get_peft_model(model, config).eval()
-        save_whole(gemma(), tiny_tokenizer(), tmp_path / "base")
-        save_whole(wrapped, tiny_tokenizer(), tmp_path / "adapter")
-    loaded = load(str(tmp_path / "base"), adapter=str(tmp_path / "adapter"))
-    assert loaded.extension == read_extension(model.config)
-    torch.testing.assert_close(logits(loaded.model), logits(wrapped), rtol=0, atol=0)
-
-
-def test_sampled_positions_are_refused_with_dynamic_rope() -> None:
-    settings = {
-        "model": "gemma",
-        "data": {"corpus": "books"},
-        "length": 16,
-        "steps": 1,
-        "optimizer": {"learning_rate": 0.1},
-        "positions": {"sampler": "pose", "target_length": 64},
-    }
-    check_positions(Recipe(**settings), extended("yarn"))
-    with pytest.raises(UsageError, match="dynamic"):
-        check_positions(Recipe(**settings), extended("dynamic_ntk"))
 
 
 def test_what_cannot_be_extended() -> None:

@@ -78,12 +78,6 @@ def test_sliding_layers_alone_see_consecutive_positions(architecture: str):
 
 
 @both_kinds
-def test_full_layers_alone_see_the_positions_that_are_given(architecture: str):
-    of = model(architecture, [FULL] * 2)
-    assert_equal(placed(of, SKIPPED), full_logits(of, IDS, position_ids=SKIPPED).detach())
-
-
-@both_kinds
 def test_each_layer_of_a_mixture_has_its_own(architecture: str):
     of = model(architecture)
     with torch.no_grad():

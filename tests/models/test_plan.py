@@ -22,12 +22,6 @@ def test_a_cost_leaves_out_what_only_some_runs_have():
     assert "trainable_parameters" not in shown
 
 
-def test_a_skeleton_has_the_shapes_and_no_weights(folder: Path):
-    model = model_skeleton(read_config(str(folder)))
-    assert all(parameter.is_meta for parameter in model.parameters())
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny_llama().parameters())
-
-
 @pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
 def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     config = read_config(str(folder))

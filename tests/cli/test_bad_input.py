@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.runs import RunFolder
-from lengthwise.settings import read_yaml
 from lengthwise.testing import save_tiny_model, tiny_tokenizer
 
 SIZES = ("--length", 16, "--limit", 2)
@@ -90,18 +88,6 @@ class TestModels:
         tiny_tokenizer(vocab_size=350).save_pretrained(own_model)
         outcome = lengthwise("measure", own_model, *text, *SIZES)
         refused(outcome, 2, "has ids up to 349, the model a vocabulary of 320")
-
-    def test_length_beyond_learned_positions(
-        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
-    ) -> None:
-        from transformers import GPT2Config, GPT2LMHeadModel
-
-        config = GPT2Config(vocab_size=320, n_positions=32, n_embd=32, n_layer=1, n_head=2)
-        GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-        tiny_tokenizer().save_pretrained(tmp_path / "gpt2")
-        for verb, size in (("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")):
-            outcome = lengthwise(verb, tmp_path / "gpt2", *text, size, 64, "--limit", 2)
-            refused(outcome, 2, "has a table of 32")
 
     def test_adapter_that_is_none(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
         outcome = lengthwise("measure", model, *text, *SIZES, "--adapter", model)
@@ -270,42 +256,6 @@ class TestFolders:
         assert (tmp_path / "run" / "results.json").read_bytes() == before
         (tmp_path / "run" / "results.json").unlink()
         refused(lengthwise(*command), 2, "run holds an unfinished run", "--resume", "--overwrite")
-
-    def test_in_use_by_another_run(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-    ) -> None:
-        command = ("measure", model, *text, *SIZES, "--out", "run")
-        assert lengthwise(*command).code == 0
-        settings = read_yaml(tmp_path / "run" / "config.yaml")
-        kind = settings.pop("kind")
-        with RunFolder(tmp_path / "run", kind=kind, config=settings, resume=True):
-            for how in ((), ("--resume",), ("--overwrite",)):
-                refused(lengthwise(*command, *how), 1, "run is in use by another run", "--out")
-
-    def test_not_a_run_folder(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-    ) -> None:
-        (tmp_path / "thesis.tex").write_text("mine")
-        outcome = lengthwise("measure", model, *text, *SIZES, "--out", tmp_path, "--overwrite")
-        refused(outcome, 2, "thesis.tex")
-        assert (tmp_path / "thesis.tex").read_text() == "mine"
-
-    def test_not_writable(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], recipe: Path, tmp_path: Path
-    ) -> None:
-        (tmp_path / "file").write_text("")
-        for command in (("measure", model, *text, *SIZES), ("train", recipe)):
-            refused(lengthwise(*command, "--out", "file/run"), 1, "cannot write file/run", "fix: ")
-
-    def test_damaged_samples(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-    ) -> None:
-        command = ("measure", model, *text, *SIZES, "--out", "run")
-        assert lengthwise(*command).code == 0
-        (tmp_path / "run" / "results.json").unlink()
-        samples = tmp_path / "run" / "samples.jsonl"
-        samples.write_text("{}\n" + samples.read_text())
-        refused(lengthwise(*command, "--resume"), 1, "samples.jsonl, line 1 is damaged", "--overwrite")
 
     def test_full_disk(self, start: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
         """A limit on the size of a file makes write() fail as a full disk does."""

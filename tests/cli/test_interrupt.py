@@ -1,4 +1,4 @@
-"""Ctrl-C: what was finished is kept, the exit code is 130, and --resume goes on to the same result."""
+"""Ctrl-C and SIGTERM: what was finished is kept, and --resume goes on to the same result."""
 
 from __future__ import annotations
 
@@ -11,16 +11,28 @@ import pytest
 
 from lengthwise.results import read_results
 
+SIGNALS = pytest.mark.parametrize(
+    ("sent", "code", "says"), [(signal.SIGINT, 130, ""), (signal.SIGTERM, 143, "terminated: ")]
+)
 
+
+@SIGNALS
 def test_measuring(
-    lengthwise: Callable[..., Any], start: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+    lengthwise: Callable[..., Any],
+    start: Callable[..., Any],
+    model: str,
+    text: list[str],
+    tmp_path: Path,
+    sent: signal.Signals,
+    code: int,
+    says: str,
 ) -> None:
     command = ["measure", model, *text, "--length", 16, "--length", 64, "--limit", 40]
     run = tmp_path / "run"
-    stopped = start(*command, "--out", run).wait(signal_at=(signal.SIGINT, run / "samples.jsonl", 45))
-    assert stopped.returncode == 130, stopped.err
+    stopped = start(*command, "--out", run).wait(signal_at=(sent, run / "samples.jsonl", 45))
+    assert stopped.returncode == code, stopped.err
     assert "Traceback" not in stopped.err
-    assert "lengthwise: the measurement was interrupted after " in stopped.err
+    assert f"lengthwise: {says}the measurement was interrupted after " in stopped.err
     assert "fix: run it again with --resume to continue" in stopped.err
     assert "(partial)" in stopped.out, "what was finished is shown"
     partial = read_results(run / "results.json")
@@ -36,15 +48,22 @@ def test_measuring(
     assert resumed.json["rows"] == lengthwise(*command, "--json").json["rows"]
 
 
+@SIGNALS
 def test_training(
-    lengthwise: Callable[..., Any], start: Callable[..., Any], recipe: Path, tmp_path: Path
+    lengthwise: Callable[..., Any],
+    start: Callable[..., Any],
+    recipe: Path,
+    tmp_path: Path,
+    sent: signal.Signals,
+    code: int,
+    says: str,
 ) -> None:
     command = ["train", recipe, "--set", "steps=30", "--set", "save_every=5"]
     run = tmp_path / "run"
-    stopped = start(*command, "--out", run).wait(signal_at=(signal.SIGINT, run / "metrics.jsonl", 7))
-    assert stopped.returncode == 130, stopped.err
+    stopped = start(*command, "--out", run).wait(signal_at=(sent, run / "metrics.jsonl", 7))
+    assert stopped.returncode == code, stopped.err
     assert "Traceback" not in stopped.err
-    assert "lengthwise: training was interrupted after step " in stopped.err
+    assert f"lengthwise: {says}training was interrupted after step " in stopped.err
     assert read_results(run / "results.json").partial
     assert list((run / "checkpoints").glob("checkpoint-*"))
 

@@ -28,14 +28,3 @@ def test_key_tokens_of_an_earlier_run(
     assert "--evaluator" in done.err
     plan = lengthwise(*again, *SIZES, "--dry-run", "--json").json
     assert plan["tokens_to_run"] == 4 * 96
-
-
-def test_a_short_context_that_cuts_nothing_is_refused(
-    lengthwise: Callable[..., Any], model: str, text: list[str]
-) -> None:
-    done = lengthwise("longppl", model, *text, "--max-length", 96, "--short", 80)
-    assert done.code == 2
-    assert (
-        "texts of 96 tokens have none whose short context, up to 100 tokens (short 80 + stride 20)"
-        in done.err
-    )

@@ -113,7 +113,8 @@ class TestLengths:
             raise AssertionError("the model is asked")
 
         monkeypatch.setattr(Evaluation, "score", score)
-        assert "128" in refused(lengthwise("ppl", short, *text, "--length", 256, "--limit", 2, *dry))
+        for verb, size in (("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")):
+            assert "128" in refused(lengthwise(verb, short, *text, size, 256, "--limit", 2, *dry))
         assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
 
     @pytest.mark.parametrize("dry", [(), ("--dry-run",)])

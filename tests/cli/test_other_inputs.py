@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -55,46 +54,36 @@ def interrupted(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("verb", RUNS)
-@pytest.mark.parametrize("changed", ["nothing", "weights", "text"])
+@pytest.mark.parametrize("changed", ["weights", "text"])
 def test_a_resumed_run(lengthwise: Callable[..., Any], own: Path, verb: str, changed: str) -> None:
     text = ("--text", own / "text", "--split", "all")
     command = (verb, own / "model", *RUNS[verb], *text, "--out", own / "run")
     assert lengthwise(*command).code == 0
-    rows = json.loads((own / "run" / "results.json").read_text())["rows"]
     before = interrupted(own / "run")
     if changed == "weights":
         shutil.rmtree(own / "model")
         save_tiny_model(own / "model", seed=1, max_position_embeddings=1024)
-    if changed == "text":
+    else:
         for file in (own / "text").iterdir():
             file.write_text(tiny_text(900, seed=99) + file.name)
-    outcome = lengthwise(*command, "--resume")
-    if changed == "nothing":
-        assert outcome.code == 0
-        assert json.loads((own / "run" / "results.json").read_text())["rows"] == rows
-        return
-    assert outcome.code == 2
+    assert lengthwise(*command, "--resume").code == 2
     after = {file.name: file.read_bytes() for file in (own / "run").iterdir() if file.is_file()}
     assert after == before
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "others"),
-    [
-        ("quantize", "int8", [("--quantize", "nf4"), ()]),
-        ("device_map", "auto", [("--device-map", "balanced"), ()]),
-    ],
+    ("name", "value", "other"), [("quantize", "int8", "nf4"), ("device_map", "auto", "balanced")]
 )
 def test_a_run_is_resumed_as_it_was_loaded(
-    lengthwise: Callable[..., Any], own: Path, name: str, value: str, others: list[tuple[str, ...]]
+    lengthwise: Callable[..., Any], own: Path, name: str, value: str, other: str
 ) -> None:
     text = ("--text", own / "text", "--split", "all")
     command = ("ppl", own / "model", *RUNS["ppl"], *text, "--out", own / "run")
-    given = (f"--{name.replace('_', '-')}", value)
-    assert lengthwise(*command, *given).code == 0
+    option = f"--{name.replace('_', '-')}"
+    assert lengthwise(*command, option, value).code == 0
     assert yaml.safe_load((own / "run" / "config.yaml").read_text())[name] == value
     before = interrupted(own / "run")
-    for other in others:
-        assert lengthwise(*command, *other, "--resume").code == 2
+    for changed in ((option, other), ()):
+        assert lengthwise(*command, *changed, "--resume").code == 2
         assert {file.name: file.read_bytes() for file in (own / "run").iterdir() if file.is_file()} == before
-    assert lengthwise(*command, *given, "--resume").code == 0
+    assert lengthwise(*command, option, value, "--resume").code == 0

@@ -13,6 +13,7 @@ from lengthwise.alignment.formulas import cross_entropy, jeffreys
 from lengthwise.measure import Misalignment, Perplexity, Recall
 from lengthwise.measure.runner import run as measure
 from lengthwise.text import TokenDocument, TokenDocuments
+from tests.measure.copying import copying
 
 VOCABULARY = 320
 RECALL = Recall(distances=(96,), passage=16, scored=12, pairs=8)
@@ -29,22 +30,6 @@ def unrepeated() -> TokenDocuments:
 
     documents = tuple(TokenDocument(f"doc{i}", tokens()) for i in range(4))
     return TokenDocuments(documents, "unrepeated", "corpus", "tokenizer")
-
-
-def copying(reach: int):
-    """Logits that favour the token after the last occurrence of the current one, within `reach` tokens."""
-
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        found = torch.zeros(*ids.shape, VOCABULARY)
-        for sequence, line in zip(ids.tolist(), found, strict=True):
-            last: dict[int, int] = {}
-            for row, token in enumerate(sequence):
-                if row - last.get(token, -VOCABULARY) <= reach:
-                    line[row, sequence[last[token] + 1]] = 8.0
-                last[token] = row
-        return found
-
-    return logits
 
 
 def value(found, metric: str) -> float:

@@ -238,16 +238,6 @@ def test_paths() -> None:
         reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))
 
 
-@pytest.mark.parametrize(
-    "path", [ReadingPath(chunk=32), ReadingPath(decode=32), ReadingPath(chunk=20, decode=16)]
-)
-def test_other_paths_of_a_sound_model_are_equal(path: ReadingPath, documents: Any) -> None:
-    a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
-    b.path = path
-    rows = rows_of(Difference(lengths=(128,), windows=2), a, b, documents)
-    assert (rows["difference", 128, None].value or 0) < 1e-5
-
-
 def test_windows_that_never_reach_the_cache_are_refused(documents: Any) -> None:
     a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
     b.path = ReadingPath(chunk=128)

@@ -11,15 +11,14 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Limit, paired_difference
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
-from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
-from tests.measure.again import summarised
+from tests.measure.copying import copying
 
 VOCABULARY = 1024
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
@@ -28,8 +27,8 @@ CODE = 80
 HEAD = 128
 
 
-def measured(model, text, *, log=None, **settings):
-    return measure(Limit(**settings), model, text, log=log)
+def measured(model, text, **settings):
+    return measure(Limit(**settings), model, text)
 
 
 def codes() -> torch.Tensor:
@@ -199,33 +198,16 @@ def test_rope_that_is_stretched_beyond_a_length(good: int):
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
-def copying(reach: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Logits for the token after the last occurrence of the current one, if within `reach` tokens."""
-
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        found = torch.zeros(*ids.shape, VOCABULARY)
-        for sequence, line in zip(ids.tolist(), found, strict=True):
-            last: dict[int, int] = {}
-            for row, token in enumerate(sequence):
-                if token in last and row - last[token] <= reach:
-                    line[row, sequence[last[token] + 1]] = 9.0
-                last[token] = row
-        return found
-
-    return logits
-
-
-class Reading:
+def reading(fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """A `FakeModel` that is read from the beginning at every step."""
-
-    def __init__(self, fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.model = fake(logits, VOCABULARY)
-        self.model.config.rope_parameters = {"rope_type": "dynamic"}
+    model = fake(logits, VOCABULARY)
+    model.config.rope_parameters = {"rope_type": "dynamic"}
+    return model
 
 
 @pytest.mark.parametrize("reach", [70, 222])
 def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
-    model = Reading(fake, copying(reach)).model
+    model = reading(fake, copying(reach, vocabulary=VOCABULARY, strength=9.0))
     found = measured(model, without_repetition(), length=384, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), reach)
     sound = one(found.rows, "sound_up_to")
@@ -235,7 +217,7 @@ def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
 
 
 def test_a_model_that_never_copies_has_no_such_number(fake):
-    model = Reading(fake, lambda ids: torch.zeros(*ids.shape, VOCABULARY)).model
+    model = reading(fake, lambda ids: torch.zeros(*ids.shape, VOCABULARY))
     found = measured(model, without_repetition(), length=256, **SETTINGS)
     assert one(found.rows, "used_up_to").value is None
     assert any("used_up_to is not defined" in note for note in found.notes)
@@ -281,27 +263,6 @@ def test_the_last_short_context_ends_with_the_window(model, documents):
     assert record["excess"][-4:] == pytest.approx((whole - short).view(4, 8).sum(1).tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize("batch_size", [3, 64])
-def test_batch_size_changes_no_number(model, documents, batch_size: int):
-    settings = {**SETTINGS, "length": 256, "windows": 2}
-    one_by_one, together = (
-        measured(model, documents, batch_size=size, **settings) for size in (1, batch_size)
-    )
-    for a, b in zip(one_by_one.rows, together.rows, strict=True):
-        assert a.value == pytest.approx(b.value, abs=1e-4)
-
-
-def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
-    settings = {**SETTINGS, "length": 256, "windows": 4}
-    whole = measured(model, documents, **settings)
-    log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.records)[:3]:
-        log.append(key, whole.records[key])
-    assert measured(model, documents, log=log, **settings).rows == whole.rows
-    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
-    assert again.rows == whole.rows
-
-
 def test_differences_of_two_models(model, other_model, documents):
     settings = {**SETTINGS, "length": 256, "windows": 4}
     a, b = (measured(m, documents, **settings) for m in (model, other_model))
@@ -320,19 +281,6 @@ def test_differences_of_two_models(model, other_model, documents):
     assert unknown >= 1
 
 
-def test_interruption_keeps_whole_windows(fake):
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        if len(reading.model.calls) > 75:
-            raise KeyboardInterrupt
-        return torch.zeros(*ids.shape, VOCABULARY)
-
-    reading = Reading(fake, logits)
-    with pytest.raises(Interrupted, match=r"after [1-5] of 6 samples") as caught:
-        measured(reading.model, without_repetition(), length=256, **SETTINGS)
-    assert caught.value.partial.partial
-    assert one(caught.value.partial.rows, "sound_up_to").value == 256
-
-
 def test_bad_logits_name_the_position(fake):
     def logits(ids: torch.Tensor) -> torch.Tensor:
         found = torch.zeros(*ids.shape, VOCABULARY)
@@ -340,7 +288,7 @@ def test_bad_logits_name_the_position(fake):
         return found
 
     with pytest.raises(LengthwiseError, match=r"at position 1[0-9][0-9] of tokens"):
-        measured(Reading(fake, logits).model, without_repetition(), length=256, **SETTINGS)
+        measured(reading(fake, logits), without_repetition(), length=256, **SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -10,25 +10,22 @@ from longppl.longppl import compute_longppl
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lengthwise.errors import Interrupted, UsageError
+from lengthwise.errors import UsageError
 from lengthwise.measure import LongPpl, Misalignment
 from lengthwise.measure.longppl import joined, tokens_within
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
-from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
-from tests.measure.again import summarised
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
 SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4, **LEVELS}
 
 
-def measured(model: Any, text: Any, *, evaluator: Any = None, log: Any = None, **settings: Any) -> Any:
-    return measure(LongPpl(**settings), model, text, other=evaluator, log=log)
+def measured(model: Any, text: Any, *, evaluator: Any = None, **settings: Any) -> Any:
+    return measure(LongPpl(**settings), model, text, other=evaluator)
 
 
 def loaded(seed: int, tokenizer: Any, **sizes: Any) -> LoadedModel:
@@ -176,30 +173,13 @@ def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
     assert one(found.rows, "loss").n == one(plain.rows, "loss").n
 
 
-def test_resuming_and_summarising_from_the_log(evaluator: LoadedModel, corpus: Corpus, tmp_path):
-    whole = measured(evaluator, corpus, **SETTINGS)
-    log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.records)[:2]:
-        log.append(key, whole.records[key])
-    assert measured(evaluator, corpus, log=log, **SETTINGS).rows == whole.rows
-    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
-    assert again.rows == whole.rows
-    with pytest.raises(UsageError, match="of another text"):
-        measured(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
-
-
 @pytest.mark.parametrize("which", ["another model", "another tokenizer"])
 def test_the_key_tokens_of_an_earlier_run(
     evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, tmp_path, which: str
 ):
     """Read back from its log, they give the numbers that the evaluator gives."""
     model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
-    with RunFolder(tmp_path / "first", kind="longppl", config={}) as folder:
-        first = measured(evaluator, corpus, log=folder.samples, **SETTINGS)
-        provenance = {"measurement": dict(first.provenance["measurement"])}
-        folder.write_results(
-            Results(kind="longppl", model_name="tiny1", config={}, rows=first.rows, provenance=provenance)
-        )
+    measure(LongPpl(**SETTINGS), evaluator, corpus, out=tmp_path / "first")
     earlier = {"key_tokens": str(tmp_path / "first"), **SETTINGS}
     found = measured(model, corpus, **earlier)
     direct = measured(model, corpus, evaluator=evaluator, **SETTINGS)
@@ -211,8 +191,6 @@ def test_the_key_tokens_of_an_earlier_run(
     other = Corpus.of("other", {"d0": tiny_text(200, seed=50)}, split="all", split_rule="all documents")
     with pytest.raises(UsageError):
         measured(model, other, **earlier)
-    with pytest.raises(UsageError, match="--limit"):
-        measured(model, corpus, **{**earlier, "texts": 3})
 
 
 def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel, corpus: Corpus):
@@ -223,23 +201,6 @@ def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel,
     short = loaded(1, tiny_tokenizer(), max_position_embeddings=64)
     notes = measured(short, corpus, **SETTINGS).notes
     assert any("The evaluator was trained for 64 tokens" in note for note in notes)
-
-
-def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, monkeypatch):
-    calls = 0
-    run = evaluator.hidden_states
-
-    def interrupted(*given: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 9:
-            raise KeyboardInterrupt
-        return run(*given, **named)
-
-    monkeypatch.setattr(evaluator, "hidden_states", interrupted)
-    with pytest.raises(Interrupted, match="after 1 of 4 samples") as caught:
-        measured(evaluator, corpus, **SETTINGS)
-    assert one(caught.value.partial.rows, "loss").n == 119
 
 
 @pytest.mark.parametrize(

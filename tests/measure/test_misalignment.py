@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +11,13 @@ import torch
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.measure import Misalignment
+from lengthwise.measure.comparison import measurement_of
 from lengthwise.measure.lattice import score_lattice, score_suffixes
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
-from tests.measure.again import summarised
 
 
 def measured(model, text, *, log=None, **settings):
@@ -102,15 +103,6 @@ def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, b
     assert place == len(cells)
 
 
-@pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
-def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = measured(model, documents, lengths=[16], windows=5)
-    many = measured(model, documents, lengths=[16], windows=5, batch_size=batch_size)
-    for a, b in zip(one.rows, many.rows, strict=True):
-        assert (a.metric, a.length, a.n) == (b.metric, b.length, b.n)
-        assert a.value == pytest.approx(b.value, abs=1e-5, rel=1e-5)
-
-
 def test_a_model_that_looks_at_the_last_token_alone_has_no_misalignment(fake, documents):
     table = torch.randn(320, 320, generator=torch.Generator().manual_seed(0))
     found = measured(fake(lambda ids: table[ids], 320), documents, lengths=[16], windows=4)
@@ -157,8 +149,10 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
     assert counting.calls == 3
     for a, b in zip(whole.rows, resumed.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-6)
-    again = summarised(SampleLog(path), resumed)
-    assert again.rows == resumed.rows
+    measurement, log = measurement_of(resumed), SampleLog(path)
+    records = [log[key] for key in resumed.records]
+    again = measurement.rows(measurement.statistics(records), records)
+    assert [replace(row, model="tiny") for row in again] == resumed.rows
 
 
 def test_a_log_of_other_text_is_refused(model, documents, make_documents):
@@ -237,12 +231,6 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
         measured(model, documents, **{"lengths": [16], "windows": 2, **change})
-
-
-def test_more_tokens_than_learned_positions(fake, documents):
-    model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320, max_positions=20)
-    with pytest.raises(UsageError, match="table of 20 positions"):
-        measured(model, documents, lengths=[24], windows=1)
 
 
 def test_a_model_in_training_mode_is_refused(fake, documents):

@@ -7,17 +7,15 @@ import pytest
 import torch
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import Perplexity, paired_difference
+from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
-from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
-from tests.measure.again import summarised
 
 
-def measured(model, text, *, log=None, **settings):
-    return measure(Perplexity(**settings), model, text, log=log)
+def measured(model, text, **settings):
+    return measure(Perplexity(**settings), model, text)
 
 
 def at(rows: list[Row], metric: str, length: int) -> Row:
@@ -128,40 +126,6 @@ def test_bos_replaces_the_first_token_and_keeps_the_targets(fake, documents):
     assert torch.equal(seen[0][1, 1:], ids[9:16])
     assert torch.equal(seen[1][0, 1:], ids[1:32])
     assert at(found.rows, "loss", 8).n == at(found.rows, "loss", 32).n == 64
-
-
-@pytest.mark.parametrize("batch_size", [2, 7])
-def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = measured(model, documents, lengths=[8, 32], segments=5)
-    many = measured(model, documents, lengths=[8, 32], segments=5, batch_size=batch_size)
-    for a, b in zip(one.rows, many.rows, strict=True):
-        assert a.value == pytest.approx(b.value, rel=1e-5)
-
-
-def test_differences_at_every_length_are_paired(model, other_model, documents):
-    settings = {"lengths": [8, 32], "segments": 10}
-    a = measured(model, documents, **settings)
-    b = measured(other_model, documents, **settings)
-    rows = paired_difference(a, b)
-    for length in (8, 32):
-        for metric in ("loss", "loss_best_temperature"):
-            difference = at(rows, metric, length)
-            mine, theirs = at(a.rows, metric, length), at(b.rows, metric, length)
-            assert difference.value == pytest.approx(mine.value - theirs.value, abs=1e-12)
-            assert difference.ci_low <= difference.value <= difference.ci_high
-            assert difference.reference == "other"
-
-
-def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
-    settings = {"lengths": [8, 16], "segments": 4}
-    whole = measured(model, documents, **settings)
-    log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.records)[:3]:
-        log.append(key, whole.records[key])
-    resumed = measured(model, documents, log=log, **settings)
-    assert resumed.rows == whole.rows
-    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
-    assert again.rows == whole.rows
 
 
 def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):

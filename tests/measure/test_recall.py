@@ -6,41 +6,25 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import Recall, paired_difference
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.measure import Recall
 from lengthwise.measure.recall import sequences
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
-from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
-from tests.measure.again import summarised
+from tests.measure.copying import copying
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
 
 
-def measured(model, text, *, log=None, **settings):
-    return measure(Recall(**settings), model, text, log=log)
+def measured(model, text, **settings):
+    return measure(Recall(**settings), model, text)
 
 
 def at(rows: list[Row], metric: str, distance: int) -> Row:
     (row,) = [r for r in rows if r.metric == metric and r.distance == distance]
     return row
-
-
-def copying(reach: int, strength: float = 8.0):
-    """Logits that favour the token after the last occurrence of the current one, within `reach` tokens."""
-
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        found = torch.zeros(*ids.shape, VOCABULARY)
-        for sequence, line in zip(ids.tolist(), found, strict=True):
-            for row, token in enumerate(sequence):
-                before = [j for j in range(max(0, row - reach), row) if sequence[j] == token]
-                if before:
-                    line[row, sequence[before[-1] + 1]] = strength
-        return found
-
-    return logits
 
 
 def test_the_two_sequences_of_a_pair():
@@ -98,44 +82,6 @@ def test_the_first_token_may_be_bos(fake, documents):
     assert found.provenance["measurement"]["bos_id"] == tokenizer.bos_token_id
 
 
-@pytest.mark.parametrize("batch_size", [2, 3, 64])
-def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = measured(model, documents, **SETTINGS)
-    many = measured(model, documents, batch_size=batch_size, **SETTINGS)
-    for a, b in zip(one.rows, many.rows, strict=True):
-        assert a.value == pytest.approx(b.value, abs=1e-5)
-
-
-def test_differences_of_two_models(model, other_model, documents):
-    a, b = (measured(m, documents, **SETTINGS) for m in (model, other_model))
-    for row in paired_difference(a, b):
-        mine, theirs = (at(m.rows, row.metric, row.distance).value for m in (a, b))
-        assert row.value == pytest.approx(mine - theirs, abs=1e-12)
-
-
-def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
-    whole = measured(model, documents, **SETTINGS)
-    log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.records)[:10]:
-        log.append(key, whole.records[key])
-    assert measured(model, documents, log=log, **SETTINGS).rows == whole.rows
-    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
-    assert again.rows == whole.rows
-
-
-def test_interruption_keeps_whole_pairs(fake, documents):
-    def logits(ids):
-        if len(model.calls) > 7:
-            raise KeyboardInterrupt
-        return torch.zeros(*ids.shape, VOCABULARY)
-
-    model = fake(logits, VOCABULARY)
-    with pytest.raises(Interrupted, match="after 7 of 24 samples") as caught:
-        measured(model, documents, **SETTINGS)
-    assert at(caught.value.partial.rows, "benefit", 24).n == 3 * 12
-    assert at(caught.value.partial.rows, "benefit", 96).n == 2 * 12
-
-
 def test_bad_logits_name_the_position(fake, documents):
     def logits(ids):
         found = torch.zeros(*ids.shape, VOCABULARY)
@@ -161,9 +107,3 @@ def test_bad_logits_name_the_position(fake, documents):
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
         measured(model, documents, **{**SETTINGS, **change})
-
-
-def test_more_tokens_than_learned_positions(fake, documents):
-    model = fake(lambda ids: torch.zeros(*ids.shape, VOCABULARY), VOCABULARY, max_positions=100)
-    with pytest.raises(UsageError, match="111 tokens are needed"):
-        measured(model, documents, **SETTINGS)

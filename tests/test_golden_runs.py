@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.golden import runs as golden
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -17,16 +17,6 @@ SAME_BITS = {"rel": 1e-9, "abs": 1e-12}
 # Elsewhere every loss is a float32 of about ten nats that was rounded differently, and what is small is a
 # difference of such losses: 64 times the spacing of float32 at 1.
 OTHER_BITS = {"rel": 1e-4, "abs": 64 * 2.0**-23}
-
-
-def runs_module() -> ModuleType:
-    path = Path(__file__).parent / "golden" / "runs.py"
-    spec = importlib.util.spec_from_file_location("golden_runs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def differences(found: Any, kept: Any, tolerance: dict[str, float], place: str = "") -> list[str]:
@@ -45,7 +35,6 @@ def differences(found: Any, kept: Any, tolerance: dict[str, float], place: str =
 
 
 def test_every_verb_gives_the_numbers_that_it_gave(tmp_path: Path):
-    golden = runs_module()
     found = golden.make_runs(tmp_path)
     same_bits = golden.probe() == (golden.KEPT / "probe.txt").read_text().strip()
     tolerance = SAME_BITS if same_bits else OTHER_BITS

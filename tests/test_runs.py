@@ -108,12 +108,6 @@ def test_overwrite_leaves_files_that_are_not_ours(tmp_path: Path) -> None:
         assert (path / "notes.txt").read_text() == "mine"
 
 
-def test_resume_of_nothing_starts(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", resume=True) as folder:
-        assert not folder.finished
-        assert (folder.path / "config.yaml").exists()
-
-
 def test_resume_with_other_settings_names_them(tmp_path: Path) -> None:
     path = finished_run(tmp_path / "run")
     before = contents(path)
@@ -130,27 +124,6 @@ def test_settings_are_compared_as_written(tmp_path: Path) -> None:
         pass
     with open_run(tmp_path, config=settings, resume=True) as folder:
         assert folder.config["lengths"] == [64, 128]
-
-
-def test_resume_and_overwrite_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        open_run(tmp_path / "run", resume=True, overwrite=True)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("how", [{}, {"resume": True}, {"overwrite": True}])
-def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, how: dict[str, bool]) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match=r"thesis\.tex"):
-        open_run(tmp_path, **how)
-    assert set(contents(tmp_path)) == {"thesis.tex"}
-
-
-def test_a_start_killed_before_its_settings_were_written_can_be_repeated(tmp_path: Path) -> None:
-    (tmp_path / ".lock").touch()
-    (tmp_path / ".config.yaml.x8sk2.part").write_text("ki")
-    with open_run(tmp_path) as folder:
-        assert not folder.finished
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
@@ -228,14 +201,6 @@ def test_any_file_of_a_failed_start_keeps_it_a_run(tmp_path: Path) -> None:
         raise ZeroDivisionError
     with open_run(tmp_path, resume=True):
         pass
-
-
-def test_metrics_are_appended(tmp_path: Path) -> None:
-    with open_run(tmp_path) as folder:
-        folder.append_metrics({"step": 1, "loss": 2.5})
-        folder.append_metrics({"step": 2, "loss": 2.25})
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.25}]
 
 
 def test_metrics_of_a_killed_run(tmp_path: Path) -> None:

@@ -8,16 +8,6 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.samples import SampleLog
 
 
-def test_in_memory() -> None:
-    log = SampleLog()
-    log.append("a", {"loss": 1.5})
-    assert "a" in log
-    assert "b" not in log
-    assert log["a"] == {"loss": 1.5}
-    assert len(log) == 1
-    assert list(log) == ["a"]
-
-
 def test_appended_samples_come_back_exactly(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     first = SampleLog(path)

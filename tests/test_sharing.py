@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_text
+from tests import sharing_worker
 
-WORKER = Path(__file__).with_name("sharing_worker.py")
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
     "paper": ("measure", {"lengths": (16,), "windows": 3, "estimator": "paper"}),
@@ -38,19 +36,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-def worker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sharing_worker", WORKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_two_processes_share_a_measurement(
-    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_two_processes_share_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every verb that measures; one of them resumes what one process began."""
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
     save_tiny_model(tmp_path / "model", max_position_embeddings=512)
@@ -65,7 +51,7 @@ def test_two_processes_share_a_measurement(
     }
     jobs = [{"name": name, "verb": verb, "spec": spec, "run": run} for name, (verb, spec) in SPECS.items()]
     one, two = tmp_path / "one", tmp_path / "two"
-    alone = worker.run_all(jobs, one)
+    alone = sharing_worker.run_all(jobs, one)
 
     begun = two / "recall"
     begun.mkdir(parents=True)
@@ -83,7 +69,7 @@ def test_two_processes_share_a_measurement(
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("RANK", "0")
     other = subprocess.Popen(
-        [sys.executable, str(WORKER), str(tmp_path / "jobs.json"), str(two)],
+        [sys.executable, str(sharing_worker.__file__), str(tmp_path / "jobs.json"), str(two)],
         env=os.environ | {"RANK": "1", "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +83,7 @@ def test_two_processes_share_a_measurement(
 
     monkeypatch.setattr(SampleLog, "append", note)
     try:
-        together = worker.run_all(jobs, two)
+        together = sharing_worker.run_all(jobs, two)
         _, errors = other.communicate(timeout=300)
     finally:
         other.kill()

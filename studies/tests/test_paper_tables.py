@@ -11,10 +11,9 @@ import pytest
 from lengthwise.evaluation.longbench_e import DATA_SETS
 from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training.recipe import read_recipe
 from lengthwise_studies.costs import study_costs
 from lengthwise_studies.paper.all_tables import ALL, TABLES
-from lengthwise_studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, standard_arms
+from lengthwise_studies.paper.methods import PLAIN, controlled_arms
 from lengthwise_studies.paper.paper_table import PaperTable, Setting
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SCORED, SIZES, Size
 from lengthwise_studies.skeleton import Study, chosen_scale
@@ -64,15 +63,6 @@ def test_the_paper_scale_has_the_papers_values():
     assert PAPER.measures(4096)["perplexity"]["lengths"] == [1024, 2048, 4096, 8192, 16384]
 
 
-def test_the_best_form_is_that_of_its_recipe():
-    shipped = read_recipe(BEST_FORM)
-    [arm] = [arm for arm in standard_arms(CLEX, LAPTOP) if arm.name == BEST]
-    recipe = read_recipe(CLEX.recipe, [*CLEX.changes(LAPTOP, "books"), *(arm.changes or ())])
-    assert (recipe.views, recipe.objective) == (shipped.views, shipped.objective)
-    assert recipe.positions.sampler == shipped.positions.sampler  # type: ignore[union-attr]
-    assert recipe.positions.target_length == 4 * 128  # type: ignore[union-attr]
-
-
 def test_a_size_is_read_back_from_a_run():
     for size in SIZES.values():
         assert Size.of(size.to_dict()) == replace(size, start=None)
@@ -81,9 +71,9 @@ def test_a_size_is_read_back_from_a_run():
 def test_the_paper_scale_is_planned_without_network(monkeypatch):
     monkeypatch.setattr("lengthwise_studies.costs.read_config", None)
     [cost] = study_costs(TABLES["table6"].study, "paper")
-    # Five trained arms of three seeds: 200 steps of 64 windows of 4096 tokens; the best form reads one of two views.
-    assert (cost.trainings, cost.measured) == (15, 16)
-    assert cost.trained_tokens == 3 * (4 * 2 + 1) * 200 * 64 * 4096
+    # Four trained arms of three seeds: 200 steps of 64 pairs of windows of 4096 tokens.
+    assert (cost.trainings, cost.measured) == (12, 13)
+    assert cost.trained_tokens == 3 * 4 * 2 * 200 * 64 * 4096
     # Six operations a weight and token, two more for the recomputed forward pass, and attention.
     weights = 8 * 6_738_415_616 * cost.trained_tokens
     assert weights < cost.operations < 2 * weights
@@ -92,8 +82,10 @@ def test_the_paper_scale_is_planned_without_network(monkeypatch):
 def test_training_costs_products_state_and_activations():
     experiment, scale = TABLES["table6"].experiment(PAPER)
     scale = replace(scale, measures={}, marks=(), seeds=1)
-    # The best form, which reads one view.
-    arm = replace(experiment.arms[-1], measures={})
+    # Cross entropy on one view, without a divergence: the other view is not read.
+    one_view = ("objective.ce_on=short", "objective.alpha=0")
+    arm = experiment.arms[1]
+    arm = replace(arm, measures={}, changes=(*(arm.changes or ()), *one_view))
     one = replace(experiment, arms=(arm,), reference=None, contrasts=())
     parts = (one.part(lambda results, folder: [], {"default": scale}),)
     [cost] = study_costs(Study(title="training alone", parts=parts), "default")
@@ -134,7 +126,7 @@ def _tiny(size: Size, folder: Path) -> Size:
 
 def _with_arms(table: PaperTable, which: slice) -> tuple[Setting, ...]:
     """The settings with some of the standard arms and no others."""
-    some = {"basic": lambda *given: standard_arms(*given)[which], "more": lambda window: ()}
+    some = {"basic": lambda *given: controlled_arms(*given)[which], "more": lambda window: ()}
     return tuple(replace(one, **some) for one in table.settings)
 
 
@@ -162,7 +154,7 @@ def test_two_steps_of_the_paper_scale_with_a_tiny_llama(tmp_path):
     table, out, size = TABLES["table6"], tmp_path / "run", _tiny(PAPER, tmp_path)
     results = table.run(out, size)
     arms = {row.arm for row in results.rows}
-    assert arms == {"untrained", PLAIN, "SCE 0.1", "entropy 0.1", "Jeffreys 10", BEST}
+    assert arms == {"untrained", PLAIN, "SCE 0.1", "entropy 0.1", "Jeffreys 10"}
     assert {row.reference for row in results.rows} == {None, PLAIN}
     assert {one.verdict for one in table.judged(results)} == {"not run"}
     assert table.run(out, size, resume=True).rows == results.rows

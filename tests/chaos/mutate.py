@@ -12,8 +12,6 @@ VALUES = [
     "0000-00-00", "!!binary x", "!!set {a}", "? a", "- -", "|", ">", "%", "@", "`", "#", ":", "../..", "/dev/null",
     "/dev/zero", "x" * 300, "[" * 20000, "{" * 500,
 ]  # fmt: skip
-
-
 SECTIONS = ["extend", "positions", "quantize", "adapter", "shifted_sparse", "views", "unknown"]
 
 
@@ -47,8 +45,5 @@ def mutated(text: str, rng: random.Random) -> str:
                     + lines[at][place:]
                 )
             case _:
-                key = rng.choice(
-                    ["extend", "positions", "quantize", "adapter", "shifted_sparse", "views", "unknown"]
-                )
-                lines.append(f"{key}: {value(rng)}")
+                lines.append(f"{rng.choice(SECTIONS)}: {value(rng)}")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from lengthwise import catalogue
 from lengthwise.models import load
 from lengthwise.models.resolve import quiet_transformers
-from lengthwise.positions import ROPE_METHODS
 
 Run = Callable[..., Any]
 
@@ -89,9 +86,3 @@ def test_extending_twice(lengthwise: Run, model: str) -> None:
     done = lengthwise("extend", "m", "--method", "pi", "--factor", 2, "--out", "n")
     assert done.code == 2
     assert "m is extended already: pi by 2 from 128 tokens" in done.err
-
-
-def test_the_rope_methods_are_listed(lengthwise: Run) -> None:
-    listed = json.loads(lengthwise("ls", "methods", "--json").out)["methods"]
-    assert [entry["name"] for entry in listed if entry["kind"] == "rope"] == list(ROPE_METHODS)
-    assert catalogue.methods() == listed

@@ -45,13 +45,11 @@ def test_studies_are_listed_by_whose_claims_they_judge(
 def test_the_methods_listed_are_the_methods_there_are() -> None:
     from lengthwise.alignment import DIVERGENCES
     from lengthwise.measure.misalignment import ESTIMATORS
+    from lengthwise.positions import ROPE_METHODS
 
-    listed = {
-        kind: {entry["name"] for entry in catalogue.methods() if entry["kind"] == kind}
-        for kind in ("divergence", "estimator")
-    }
-    tables = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
-    assert listed == {kind: set(table) for kind, table in tables.items()}
+    tables = {"divergence": DIVERGENCES, "estimator": ESTIMATORS, "rope": ROPE_METHODS}
+    for kind, table in tables.items():
+        assert [entry["name"] for entry in catalogue.methods() if entry["kind"] == kind] == list(table)
 
 
 def test_a_recipe_is_described_by_its_first_sentence(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from lengthwise.results import read_results
 from lengthwise.settings import read_yaml
+from lengthwise.testing import save_tiny_model
 
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 DISTANCES = ("--distance", 64, "--limit", 4)
@@ -230,3 +231,14 @@ def test_dry_run_says_how_many_samples_the_text_holds(
     targets = next(row["n"] for row in done["rows"] if row["metric"] == "loss")
     assert int(found.split()[0]) * 64 == targets
     assert plan["tokens_to_run"] == targets
+
+
+def test_the_longest_context_of_limit_follows_the_trained_length(
+    lengthwise: Callable[..., Any], text: list[str], tmp_path: Path
+) -> None:
+    """Eight times 64; a plan and a run agree."""
+    save_tiny_model(tmp_path / "short", max_position_embeddings=64)
+    command = ("limit", "short", *text, "--limit", 2, "--json")
+    plan = lengthwise(*command, "--dry-run").json
+    assert plan["samples"] == {"windows of 641 tokens": "2 of 2"}
+    assert {row["length"] for row in lengthwise(*command).json["rows"]} == {512}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -318,30 +317,6 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
         after = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
         assert after[:count] == kept[:count]
         assert sorted(after) == sorted(kept)
-
-
-def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
-    job: Callable[..., Run], start: Callable[..., Any], tmp_path: Path
-) -> None:
-    spec, run = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
-    out = tmp_path / "run"
-    program = tmp_path / "program.py"
-    program.write_text(
-        "from lengthwise.evaluation import Evaluation\n"
-        "from lengthwise.measure import run\nfrom lengthwise.settings import Subject\n"
-        f"run(Evaluation(**{spec.model_dump(exclude_unset=True)!r}), {run!r}, out={str(out)!r})\n"
-    )
-    log = out / "samples.jsonl"
-    start(program=program).wait(signal_at=(signal.SIGKILL, log, 5))
-    before = log.read_bytes()
-    whole_lines = before[: before.rfind(b"\n") + 1]
-    assert 5 <= whole_lines.count(b"\n") < 48
-    resumed = measure(*settings, out=out, resume=True)
-    after = log.read_bytes()
-    assert after.startswith(whole_lines), "nothing is done twice"
-    keys = [json.loads(line)["key"] for line in after.splitlines()]
-    assert len(keys) == len(set(keys)) == 48, "none lost"
-    assert resumed.rows == measure(*settings).rows
 
 
 def test_the_plan_counts_without_weights(

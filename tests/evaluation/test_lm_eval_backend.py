@@ -23,11 +23,13 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 TASK = "longbench_trec_e"
 
 
-_CHOICE = """\
-task: tiny_choice
+_DATA = """\
+task: tiny_{}
 dataset_path: json
-dataset_kwargs: {data_files: {test: choice.jsonl}}
+dataset_kwargs: {{data_files: {{test: choice.jsonl}}}}
 test_split: test
+"""
+_CHOICE = """\
 output_type: multiple_choice
 doc_to_text: "{{context}} {{question}}"
 doc_to_choice: "{{choices}}"
@@ -38,10 +40,6 @@ metric_list:
 metadata: {version: 2}
 """
 _RANKED = """\
-task: tiny_ranked
-dataset_path: json
-dataset_kwargs: {data_files: {test: choice.jsonl}}
-test_split: test
 output_type: loglikelihood
 doc_to_text: "{{context}}"
 doc_to_target: " {{question}}"
@@ -51,10 +49,6 @@ metric_list:
 metadata: {version: 3}
 """
 _ROLLING = """\
-task: tiny_rolling
-dataset_path: json
-dataset_kwargs: {data_files: {test: choice.jsonl}}
-test_split: test
 output_type: loglikelihood_rolling
 doc_to_text: ""
 doc_to_target: "{{context}}"
@@ -64,10 +58,6 @@ metric_list:
 metadata: {version: 1}
 """
 _DRAWN = """\
-task: tiny_drawn
-dataset_path: json
-dataset_kwargs: {data_files: {test: choice.jsonl}}
-test_split: test
 output_type: generate_until
 doc_to_text: "{{context}}"
 doc_to_target: "{{question}}"
@@ -129,10 +119,10 @@ def data(tmp_path_factory: pytest.TempPathFactory, hub_layout: Callable[..., Pat
         configs.append(f"- config_name: {name}\n  data_files:\n  - split: qa1\n    path: {name}.jsonl\n")
     (babilong / "README.md").write_text("---\nconfigs:\n" + "".join(configs) + "---\n")
     _write(home / "choice.jsonl", list(_choice_rows()))
-    for name, text in (
-        ("choice", _CHOICE), ("ranked", _RANKED), ("rolling", _ROLLING), ("drawn", _DRAWN), ("group", _GROUP),
-    ):  # fmt: skip
-        (home / f"tiny_{name}.yaml").write_text(text)
+    tasks = {"choice": _CHOICE, "ranked": _RANKED, "rolling": _ROLLING, "drawn": _DRAWN}
+    for name, text in tasks.items():
+        (home / f"tiny_{name}.yaml").write_text(_DATA.format(name) + text)
+    (home / "tiny_group.yaml").write_text(_GROUP)
     return home
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,14 +11,7 @@ from lengthwise import load
 from lengthwise.models import Endpoint, LoadedModel
 from lengthwise.models.served import client
 from lengthwise.testing import save_tiny_model
-
-# Tests are no package; the stub is loaded by its place.
-_SPEC = importlib.util.spec_from_file_location("served_stub", Path(__file__).parent / "stub.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-stub = importlib.util.module_from_spec(_SPEC)
-sys.modules["served_stub"] = stub
-_SPEC.loader.exec_module(stub)
+from tests.served import stub
 
 
 @pytest.fixture(scope="session")

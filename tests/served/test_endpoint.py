@@ -246,7 +246,7 @@ def test_the_key_goes_to_the_server_alone(
     assert os.environ["LENGTHWISE_API_KEY"] == "sk-secret"
     # A server that repeats the key in its error.
     stub.failures = [400]
-    monkeypatch.setattr("served_stub.NAME", "sk-secret")
+    monkeypatch.setattr("tests.served.stub.NAME", "sk-secret")
     endpoint.served_model = "sk-secret"
     with pytest.raises(LengthwiseError) as caught:
         endpoint.token_losses([IDS[:10]], [IDS[6:11]])

@@ -107,7 +107,7 @@ def test_an_interrupted_run_continues(
     assert 0 < len(done.splitlines()) < 4
     monkeypatch.setattr(stub, "answer", answer)
     with monkeypatch.context() as other:
-        other.setattr("served_stub.LIMIT", 256)
+        other.setattr("tests.served.stub.LIMIT", 256)
         with pytest.raises(UsageError) as caught:
             measure(spec, run, out=tmp_path / "run", resume=True)
     assert "served length" in caught.value.problem

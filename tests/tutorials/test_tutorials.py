@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,7 @@ from typing import Any
 import pytest
 
 from lengthwise.cli.main import run
-
-_SPEC = importlib.util.spec_from_file_location("tutorial_pages", Path(__file__).with_name("pages.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-pages = importlib.util.module_from_spec(_SPEC)
-sys.modules["tutorial_pages"] = pages
-_SPEC.loader.exec_module(pages)
+from tests.tutorials import pages
 
 # PEFT asks transformers for a property under its old name; TRL sets an argument under its old name. Without a GPU
 # torch says that it pins no memory.

@@ -136,9 +136,10 @@ def _plane(root: Path) -> Table:
 
 
 def _index(root: Path, which: str) -> Table:
-    from tools.docs.paper_index import kept_index, tables_index
+    from tools.docs.paper_index import kept_index, tables_index, verdicts_table
 
-    return tables_index(root) if which == "tables" else kept_index(root, which)
+    makers = {"tables": tables_index, "verdicts": verdicts_table}
+    return makers[which](root) if which in makers else kept_index(root, which)
 
 
 def _temperatures(results: Results) -> Table:

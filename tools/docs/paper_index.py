@@ -6,11 +6,11 @@ Verdicts are those of kept results. Every claim, arm and number is on the page t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
-from lengthwise.report.tables import Table
-from lengthwise_studies.claims import NOT_RUN, Judged, judge
+from lengthwise.report.tables import Cell, Table
+from lengthwise_studies.claims import NOISE, NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Judged, judge
 from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.all_tables import TABLES
@@ -18,6 +18,7 @@ from tools.docs.kept_results import results_folder, runs_of
 from tools.docs.kept_tables import CLAIMS, kept_tables
 
 TABLE1 = "Table 1: does misalignment go with long-context scores?"
+VERDICTS = (REPRODUCED, OPPOSITE, NOISE, OUTSIDE, NOT_RUN)
 FIGURES = {
     "figure1": "Fig. 1: mean, length, reparameterized length",
     "figure1-paper": "Fig. 1 with SGD for the paper's 40,000 steps",
@@ -37,36 +38,46 @@ SPARSITY = {
 
 
 def tables_index(root: Path) -> Table:
-    """One line for each table of the alignment paper and its rebuttal, and for each kept run of it."""
-    folder = results_folder(root)
-    judged = [
-        (f"{TABLE1} ({who} models)", "table1", [one for one in every if one.claim.place == "Table 1"])
-        for run in runs_of(folder, "table1")
-        for who, every in table1.judged(run.results).items()
-    ]
-    for name, table in TABLES.items():
-        runs = [
-            (
-                f"{table.title} ({run.variant})" if run.variant else table.title,
-                name,
-                table.judged(run.results),
-            )
-            for run in runs_of(folder, name)
+    """One line for each table of the alignment paper and its rebuttal, and for each kept run: claims by verdict."""
+    rows: list[list[Cell]] = []
+    for title, study, judged in _every_table(root):
+        counts = Counter(one.verdict for one in judged)
+        rows.append([title, study, len(judged), *(counts[verdict] or "" for verdict in VERDICTS)])
+    return Table(columns=["table", "study", "claims", *VERDICTS], rows=rows)
+
+
+def verdicts_table(root: Path) -> Table:
+    """One line for each claim of these tables, with our number and the verdict."""
+    rows: list[list[Cell]] = [
+        [
+            title.partition(":")[0] if TABLE1 not in title else title.replace(TABLE1, "Table 1"),
+            one.claim.says,
+            one.claim.paper.replace("no number in the text", ""),
+            one.found.ours,
+            "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.2g}",
+            one.verdict,
         ]
-        judged += runs or [(table.title, name, judge(table.claims, Measured(rows=[])))]
-    rows = [[title, study, grouped(of)] for title, study, of in judged if of]
-    return Table(columns=["table", "study", "verdicts"], rows=rows)
+        for title, _, judged in _every_table(root)
+        for one in judged
+    ]
+    return Table(columns=["table", "claim", "paper", "ours", "p (Holm)", "verdict"], rows=rows)
 
 
-def grouped(judged: Iterable[Judged]) -> str:
-    """The claims by their verdict; of those that were not run their number."""
-    found: dict[str, list[str]] = {}
-    for one in judged:
-        found.setdefault(one.verdict, []).append(one.claim.says)
-    return "; ".join(
-        f"{verdict}: {len(says) if verdict == NOT_RUN else ', '.join(says)}"
-        for verdict, says in found.items()
-    )
+def _every_table(root: Path) -> Iterator[tuple[str, str, list[Judged]]]:
+    """Title, study and verdicts of each kept run, and of each table that was not run."""
+    folder = results_folder(root)
+    for run in runs_of(folder, "table1"):
+        for who, every in table1.judged(run.results).items():
+            yield (
+                f"{TABLE1} ({who} models)",
+                "table1",
+                [one for one in every if one.claim.place == "Table 1"],
+            )
+    for name, table in TABLES.items():
+        runs = [(run.variant, table.judged(run.results)) for run in runs_of(folder, name)]
+        for variant, judged in runs or [("", judge(table.claims, Measured(rows=[])))]:
+            if judged:
+                yield f"{table.title} ({variant})" if variant else table.title, name, judged
 
 
 def kept_index(root: Path, which: str) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,11 +12,8 @@ from lengthwise.training.recipe import shipped_recipes
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paper.sizes import Size
 
-BEST_FORM = "smollm2-skip"
-"""The recipe of the *best form*: the best that was known when the tables were run. `smollm2-far` came later."""
-
 PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"
-BEST, UNTRAINED = "best form", "untrained"
+UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,29 +94,6 @@ def controlled_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
         term(SCE, "sce", 0.1),
         term(ENTROPY, "entropy", 0.1),
         term(JEFFREYS, "jeffreys", 10.0),
-    )
-
-
-def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The arms that every table has: those of `controlled_arms`, and the views and positions of `BEST_FORM`."""
-    return (*controlled_arms(adjustment, size), Arm(name=BEST, changes=best_form(adjustment, size)))
-
-
-def best_form(adjustment: Adjustment, size: Size) -> tuple[str, ...]:
-    """Views, positions and objective of `BEST_FORM`, with lengths that fit the window and the extended context."""
-    recipe = _shipped(BEST_FORM)
-    window = adjustment.window(size)
-    options = dict(recipe.get("view_options", {}))
-    if "passage" in options:
-        options["passage"] = max(4, window * options["passage"] // recipe["length"])
-    reached = round((adjustment.factor(size) if adjustment.method else 1) * size.trained)
-    positions = {**recipe["positions"], "target_length": max(reached, 2 * window)}
-    # JSON is YAML in one line.
-    return (
-        f"views={recipe['views']}",
-        f"view_options={json.dumps(options)}",
-        f"positions={json.dumps(positions)}",
-        *(f"objective.{name}={json.dumps(value)}" for name, value in recipe["objective"].items()),
     )
 
 

@@ -25,7 +25,7 @@ from lengthwise_studies.paired_claims import (
     by_line,
     range_over_seeds,
 )
-from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, UNTRAINED, Adjustment, standard_arms
+from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, UNTRAINED, Adjustment, controlled_arms
 from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
@@ -73,7 +73,7 @@ class Setting:
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
-    basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = standard_arms
+    basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = controlled_arms
     more: Callable[[int], tuple[Arm, ...]] = NO_MORE
     start: tuple[tuple[str, Any], ...] = ()
     changes: tuple[str, ...] = ()

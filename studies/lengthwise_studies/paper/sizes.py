@@ -44,8 +44,8 @@ QA1, BABILONG = "babilong_qa1", "babilong"
 
 
 def answered(times: float, depth: float | None = None, task: str = QA1) -> Quantity:
-    """Accuracy in a task of BABILong, or the mean over all."""
-    name = "QA1" if task == QA1 else "BABILong"
+    """Accuracy in a task, or the mean over all of BABILong."""
+    name = {QA1: "QA1", BABILONG: "BABILong"}.get(task, task)
     heading = f"{name} at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
     return Quantity(heading, task, "accuracy", times=times, depth=depth, unit="share")
 
@@ -76,9 +76,9 @@ class Size:
         64,
         96,
     )  # windows of misalignment, segments of losses, pairs of recall
-    question_lengths: tuple[float, ...] = ()  # of BABILong by likelihood; empty where the model cannot do it
+    question_lengths: tuple[float, ...] = ()  # of questions by likelihood; empty where the model cannot do it
     questions: int = 12  # at each length and depth
-    asked: str = QA1  # a task of BABILong, or all
+    asked: tuple[str, ...] = (QA1,)  # tasks, or all of BABILong
     mode: str = "likelihood"  # how they are scored
     scored: bool = False  # whether LongBench-E is measured, by greedy replies as in the paper
     data: str | None = None  # the folder of its files, which also has it measured; None is the hub
@@ -140,7 +140,7 @@ class Size:
         if self.question_lengths:
             samples = {"depths": list(DEPTHS), "samples": self.questions}
             lengths = tokens(self.question_lengths)
-            found["eval"] = {"tasks": [self.asked], "mode": self.mode, "lengths": lengths, **samples}
+            found["eval"] = {"tasks": list(self.asked), "mode": self.mode, "lengths": lengths, **samples}
         if self.scored or self.data:
             found["eval longbench_e"] = {
                 "tasks": ["longbench_e"],
@@ -154,7 +154,12 @@ class Size:
     def columns(self) -> list[Quantity]:
         """The numbers of an arm that a table shows, as far as they are measured."""
         depths = (None, *DEPTHS)
-        answers = [answered(times, at, self.asked) for times in self.question_lengths for at in depths]
+        answers = [
+            answered(times, at, task)
+            for task in self.asked
+            for times in self.question_lengths
+            for at in depths
+        ]
         return [*map(loss, self.lengths), *PARTS, *map(recalled, self.distances), *answers]
 
 

@@ -74,7 +74,7 @@ def _tuned(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     )
 
 
-USUAL = Setting(name="CLEX", adjustment=CLEX, basic=controlled_arms, more=_printed)
+USUAL = Setting(name="CLEX", adjustment=CLEX, more=_printed)
 UNSURE = replace(
     USUAL,
     name="CLEX, unsure",
@@ -85,8 +85,8 @@ EARLY = replace(USUAL, name="CLEX, early", start=(("steps", 300),))
 _ON_TWENTY: dict[str, Any] = {"corpus": TWENTY, "start": (("text", TWENTY),)}
 ON_TWENTY = (
     Setting(name="EABF", adjustment=EABF, basic=_tuned, **_ON_TWENTY),
-    Setting(name="CLEX", adjustment=CLEX, basic=controlled_arms, **_ON_TWENTY),
-    Setting(name="LongQLoRA", adjustment=LONGQLORA, basic=controlled_arms, **_ON_TWENTY),
+    Setting(name="CLEX", adjustment=CLEX, **_ON_TWENTY),
+    Setting(name="LongQLoRA", adjustment=LONGQLORA, **_ON_TWENTY),
 )
 STARTS = tuple(
     Setting(

@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Table
-from lengthwise_studies.claims import NOISE, NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Judged, judge
+from lengthwise_studies.claims import (
+    FAILS,
+    HOLDS,
+    NOISE,
+    NOT_RUN,
+    OPPOSITE,
+    OUTSIDE,
+    REPRODUCED,
+    Judged,
+    judge,
+)
 from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.all_tables import TABLES
@@ -81,20 +91,21 @@ def _every_table(root: Path) -> Iterator[tuple[str, str, list[Judged]]]:
 
 
 def kept_index(root: Path, which: str) -> Table:
-    """One line for each study of figures and theorems, or of the sparsity paper, with its verdicts counted."""
-    rows = []
+    """One line for each study of figures and theorems, or of the sparsity paper: claims by verdict."""
+    rows: list[list[Cell]] = []
     for name, about in {"figures": FIGURES, "sparsity": SPARSITY}[which].items():
-        verdicts = Counter(
+        verdicts = [
             row[table.columns.index("verdict")]
             for table in kept_tables(name, root)
             if table.caption == CLAIMS
             for row in table.rows
-        )
+        ]
+        counts = Counter(one if one in (HOLDS, "yes") else one.partition(":")[0] for one in verdicts)
+        hold, fail = counts[HOLDS] + counts["yes"], counts[FAILS]
+        study = name.replace("-paper", " --scale paper")
         rows.append(
-            [
-                about,
-                name.replace("-paper", " --scale paper"),
-                "; ".join(f"{count} x {verdict}" for verdict, count in verdicts.items()) or "numbers",
-            ]
+            [about, study, *(each or "" for each in (len(verdicts), hold, fail, len(verdicts) - hold - fail))]
         )
-    return Table(columns=["item", "study", "verdicts"], rows=rows)
+    return Table(
+        columns=["item", "study", "claims", "hold", "do not hold", "in part, or not decided"], rows=rows
+    )

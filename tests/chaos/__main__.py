@@ -121,7 +121,7 @@ def _run(name: str, *, stage: Stage, seed: int, small: bool, until: float) -> Ta
         failed += trial.fault is not None
         if trial.fault or name != "recipe":
             # In one write, so that two campaigns do not mix within a line.
-            sys.stderr.write(f"{trial.campaign}: {trial.what}: {trial.fault or 'ok'}\n")
+            sys.stderr.write(f"{name}: {trial.what}: {trial.fault or 'ok'}\n")
             sys.stderr.flush()
         if time.monotonic() > until:
             break

@@ -54,7 +54,7 @@ DAMAGES: dict[str, Callable[[bytearray, int, random.Random], bytearray]] = {
 def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
     """`count` damages to runs, checkpoints, models in and out of the cache, and adapters."""
     cases = {
-        "run": _Resumed(stage, "ppl"),
+        "run": _Resumed(stage),
         "training": _Training(stage),
         "report": _Reported(stage),
         "cache": _Cached(stage),
@@ -103,17 +103,14 @@ class _Case(abc.ABC):
         fault = outcome.fault
         if fault is None and outcome.code == 0:
             fault = self.fault()
-        return Trial("damage", f"{name}: {kind} at {at} of {file.relative_to(self.work)}", fault)
+        return Trial(f"{name}: {kind} at {at} of {file.relative_to(self.work)}", fault)
 
 
 class _Resumed(_Case):
     """An interrupted run that --resume continues: settings and finished samples."""
 
-    def __init__(self, stage: Stage, verb: str) -> None:
-        self.words = stage.verbs[verb]
-        super().__init__(stage)
-
     def make(self) -> Path:
+        self.words = self.stage.verbs["ppl"]
         out = self.stage.folder / "half"
         shutil.rmtree(out, ignore_errors=True)
         lengthwise([*self.words, "--out", str(out)])
@@ -136,8 +133,7 @@ class _Training(_Case):
     def make(self) -> Path:
         out = self.stage.folder / "half-trained"
         shutil.rmtree(out, ignore_errors=True)
-        words = ["train", str(self.stage.recipe), "--out", str(out)]
-        self.seconds = lengthwise(words).seconds
+        lengthwise(["train", str(self.stage.recipe), "--out", str(out)])
         (out / "results.json").unlink()
         shutil.rmtree(out / "model")
         return out
@@ -156,7 +152,7 @@ class _Reported(_Case):
         return out
 
     def command(self) -> list[str]:
-        return ["report", str(self.work), "--out", str(self.stage.folder / "page.html"), "--overwrite"]
+        return ["report", str(self.work), "--out", str(self.stage.folder / "page.html")]
 
 
 class _Model(_Case):

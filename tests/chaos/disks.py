@@ -30,14 +30,10 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
             whole[verb] = rows_of(out)
         if index // len(verbs) % 2 == 0:
             most = rng.choice([0, 100, 1000, 5000, 20_000, 60_000, 150_000])
-            yield Trial(
-                "disk", f"{verb}, files of at most {most} bytes", _limited(stage, words, most, whole[verb])
-            )
+            yield Trial(f"{verb}, files of at most {most} bytes", _limited(stage, words, most, whole[verb]))
         else:
             kilobytes = rng.choice([0, 8, 40, 120, 400])
-            yield Trial(
-                "disk", f"{verb}, {kilobytes or 'no'} kB", _mounted(stage, words, kilobytes, whole[verb])
-            )
+            yield Trial(f"{verb}, {kilobytes or 'no'} kB", _mounted(stage, words, kilobytes, whole[verb]))
 
 
 def _limited(stage: Stage, words: list[str], most: int, expected: object) -> str | None:

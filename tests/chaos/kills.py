@@ -25,7 +25,7 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         expected, unbroken = whole[verb]
         share = rng.random()
         yield Trial(
-            "kill", f"{verb} at {share:.0%}", unbroken.fault or _kill(stage, words, share, unbroken, expected)
+            f"{verb} at {share:.0%}", unbroken.fault or _kill(stage, words, share, unbroken, expected)
         )
 
 

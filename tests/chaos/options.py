@@ -106,4 +106,4 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         for option in rng.sample(own, k=min(len(own), rng.choice([1, 1, 2, 3, 4]))):
             words += [option, rng.choice(OPTIONS[option])] if OPTIONS[option] else [option]
         outcome = lengthwise([*words, "--dry-run"], timeout=60)
-        yield Trial("options", repr(" ".join(words[:1] + words[2:]))[:150], outcome.fault)
+        yield Trial(repr(" ".join(words[:1] + words[2:]))[:150], outcome.fault)

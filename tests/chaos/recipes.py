@@ -28,7 +28,7 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
             kept = stage.folder / f"recipe-{index}.yaml"
             kept.write_bytes(file.read_bytes())
             fault += f" ({kept})"
-        yield Trial("recipe", f"recipe {index}", fault)
+        yield Trial(f"recipe {index}", fault)
 
 
 def _read(file) -> str | None:

@@ -48,7 +48,6 @@ class Outcome:
 class Trial:
     """One line of the campaign's log."""
 
-    campaign: str
     what: str
     fault: str | None
     """None: as promised."""

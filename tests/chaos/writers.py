@@ -22,7 +22,7 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         words = [*stage.verbs[verb], "--out", str(out)]
         with ThreadPoolExecutor(2) as pool:
             both = list(pool.map(lengthwise, [words, words]))
-        yield Trial("writers", verb, _judge(both, rows_of(out)))
+        yield Trial(verb, _judge(both, rows_of(out)))
 
 
 def _judge(both, rows) -> str | None:

@@ -38,17 +38,6 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
     assert all(0 <= row["p_holm"] <= 1 for row in differences)
 
 
-def test_other_tokens_are_refused(
-    lengthwise: Callable[..., Any], runs: list[str], model: str, text: list[str]
-) -> None:
-    lengthwise("ppl", model, *text, *SIZES, "--seed", 3, "--out", "seed3")
-    done = lengthwise("compare", runs[0], "seed3")
-    assert done.code == 2
-    assert "seed: 3 and 0" in done.err
-    assert lengthwise("compare", runs[0]).code == 2
-    assert lengthwise("compare", runs[0], "gone").code == 2
-
-
 def test_correlation_over_models(
     lengthwise: Callable[..., Any], runs: list[str], model: str, text: list[str]
 ) -> None:

@@ -12,21 +12,7 @@ import pytest
 from lengthwise.results import read_results
 from lengthwise.settings import read_yaml
 from lengthwise.testing import save_tiny_model
-
-SIZES = ("--length", 16, "--length", 32, "--limit", 4)
-DISTANCES = ("--distance", 64, "--limit", 4)
-LONGEST = ("--max-length", 256, "--limit", 4)
-RARE = ("--candidates", 3, "--examined", 6, "--targets", 2)
-FEW = ("--max-length", 64, "--short", 8, "--limit", 4, "--gain", 0.01, "--kept", 1, "--kept", 2, *RARE)
-TEXTS = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
-VERBS: dict[str, tuple[Any, ...]] = {
-    "measure": SIZES,
-    "ppl": SIZES,
-    "recall": DISTANCES,
-    "limit": LONGEST,
-    "longppl": TEXTS,
-    "influence": FEW,
-}
+from tests.cli.small_runs import SIZES, VERBS
 
 
 @pytest.fixture(params=VERBS)

@@ -11,29 +11,9 @@ import pytest
 import yaml
 
 from lengthwise.testing import save_tiny_model, tiny_text
+from tests.cli.small_runs import VERBS
 
-RUNS = {
-    "measure": ("--length", 32, "--limit", 4),
-    "ppl": ("--length", 32, "--limit", 4),
-    "recall": ("--distance", 64, "--limit", 4),
-    "limit": ("--max-length", 256, "--reference", 32, "--limit", 2),
-    "longppl": ("--max-length", 96, "--short", 32, "--limit", 2),
-    "influence": (
-        "--max-length",
-        64,
-        "--short",
-        8,
-        "--limit",
-        3,
-        "--gain",
-        0.01,
-        "--kept",
-        1,
-        "--candidates",
-        2,
-    ),
-    "eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2),
-}
+RUNS = VERBS | {"eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2)}
 
 
 @pytest.fixture

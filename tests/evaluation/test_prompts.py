@@ -58,10 +58,6 @@ def test_the_chat_template_is_put_around_what_is_left(truncation: Any) -> None:
     assert cut_with_chat == cut
 
 
-def test_bos_is_as_the_tokenizer_does(tokenizer: Any) -> None:
-    assert fit(tokenizer, "a king", None, None)[0] == tuple(tokenizer("a king").input_ids)
-
-
 def test_answers_as_they_stand_after_the_prompt(tokenizer: Any) -> None:
     prompt = "Answer:"
     ids = answer_tokens(tokenizer, prompt, " garden")

@@ -165,15 +165,6 @@ def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNam
     assert "m: 1.000 at 64." in drawn(made, lambda _: recall_by_distance(rows[:1])).alt
 
 
-def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) -> None:
-    rows = differences(made)
-    other = made.estimate(
-        1.0, 0.1, model="m", task="recall", metric="benefit", distance=64, reference="plain"
-    )
-    with pytest.raises(ValueError, match="unpack"):
-        paired_differences([*rows, other], better="lower")
-
-
 def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
     picture = pictures["differences"]
     assert picture.alt.startswith("Difference of loss against plain.")

@@ -105,12 +105,5 @@ def test_one_section_needs_no_list_of_links() -> None:
     assert "(partial)" not in whole
 
 
-def test_two_pictures_of_one_name_would_clash(made: SimpleNamespace) -> None:
-    picture = recall_by_distance(made.recall_rows())
-    assert picture is not None
-    with pytest.raises(AssertionError):
-        render_page("T", "", [Section(title="S", figures=[picture, picture])])
-
-
 def test_prose_escapes_and_sets_code() -> None:
     assert prose("a < b, `x<y`") == "a &lt; b, <code>x&lt;y</code>"

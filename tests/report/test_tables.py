@@ -22,11 +22,6 @@ TABLE = Table(
 )
 
 
-def test_a_row_of_the_wrong_width_is_our_mistake() -> None:
-    with pytest.raises(AssertionError):
-        Table(columns=("a", "b"), rows=[("x",)])
-
-
 def test_csv_has_full_precision_and_splits_intervals() -> None:
     rows = list(csv.reader(io.StringIO(to_csv(TABLE))))
     assert rows[0] == ["model", "length", "loss", "loss low", "loss high", "note"]

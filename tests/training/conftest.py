@@ -1,16 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lengthwise.errors import Interrupted
+from lengthwise.runs import RunFolder
 from lengthwise.settings import checked
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import TokenDocument
 from lengthwise.training.recipe import Recipe
+
+# Tests and the programs that they start import what they share by its name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +57,26 @@ def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
         return checked(Recipe, recipe_settings | changes, source="recipe")
 
     return build
+
+
+@pytest.fixture
+def stopped_at() -> Callable[[int], AbstractContextManager[pytest.ExceptionInfo[Interrupted]]]:
+    """Expects a run that gets Ctrl-C while the metrics of this step are written."""
+
+    @contextmanager
+    def stopped(step: int) -> Iterator[pytest.ExceptionInfo[Interrupted]]:
+        original = RunFolder.append_metrics
+
+        def append(folder: RunFolder, record: Any) -> None:
+            original(folder, record)
+            if record["step"] == step:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted) as caught:
+            patch.setattr(RunFolder, "append_metrics", append)
+            yield caught
+
+    return stopped
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
+from trainers import metrics, shard_on_cpus
 
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.models.resolve import quiet_transformers
@@ -36,10 +35,10 @@ SIZES = {
     "cream": [f"extend.original_length={LENGTH}", "extend.factor=3", f"positions.target_length={3 * LENGTH}"],
     "eabf": ["extend.original_length=16", "extend.options.skip_layers=1"],
     "longlora": ["extend.original_length=16"],
-    "longqlora": ["extend.original_length=16", "quantize=null"],
+    "longqlora": ["extend.original_length=16"],
     "pose": [f"extend.original_length={LENGTH}", f"positions.target_length={4 * LENGTH}"],
     "llama3-8b-far": [f"positions.target_length={4 * LENGTH}"],
-    "llama3-8b-far-qlora": [f"positions.target_length={4 * LENGTH}", "quantize=null"],
+    "llama3-8b-far-qlora": [f"positions.target_length={4 * LENGTH}"],
 }
 """What a model of 128 positions needs instead of a recipe's sizes."""
 
@@ -64,7 +63,7 @@ def tiny(name: str, folder: Path, *changes: str) -> Recipe:
         "batch.micro=1",
         "device=cpu",
     ]
-    return read_recipe(name, [*sizes, *SIZES[name], *changes])
+    return read_recipe(name, [*sizes, *SIZES.get(name, ()), *changes])
 
 
 def sharded(recipe: Recipe, out: Path) -> None:
@@ -73,9 +72,7 @@ def sharded(recipe: Recipe, out: Path) -> None:
     make = build._RecipeTrainer.__init__
 
     def on_cpus(trainer: Any, *arguments: Any, **named: Any) -> None:
-        # accelerate shards on accelerators only; nothing in its way of doing so needs one.
-        assert PartialState().distributed_type in (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        shard_on_cpus()
         trainers.append(trainer)
         make(trainer, *arguments, **named)
 
@@ -119,10 +116,8 @@ def kept(folder: Path, names: Sequence[str]) -> Results:
         blank = Row(model="tiny", task=RUN, metric="", value=None, unit="bytes", arm=name)
         memory = json.loads((folder / name / "memory.json").read_text())
         rows += [replace(blank, metric=side, value=value) for side, value in memory.items()]
-        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
-        for step, line in enumerate(lines, start=1):
-            value = json.loads(line)["loss"]
-            rows.append(replace(blank, metric=f"loss {step}", value=value, unit="nats"))
+        for step, line in enumerate(metrics(folder / name), start=1):
+            rows.append(replace(blank, metric=f"loss {step}", value=line["loss"], unit="nats"))
     return Results(kind=KIND, model_name="tiny", config={"recipes": list(names)}, rows=rows)
 
 
@@ -135,7 +130,7 @@ def main(folder: Path, names: Sequence[str]) -> None:
             inputs(folder)
     distributed.barrier()
     for name in names:
-        sharded(tiny(name, folder, "parallel.sharding=full_shard"), folder / name)
+        sharded(tiny(name, folder, "parallel.sharding=full_shard", "quantize=null"), folder / name)
     if is_main_process():
         results = kept(folder, names)
         print(*(f"{row.arm}: {row.metric} {row.value:.6g} {row.unit}" for row in results.rows), sep="\n")

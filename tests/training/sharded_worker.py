@@ -17,20 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from peft import LoraConfig, get_peft_model
+from sharded_recipes import sharded, tiny
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import PhiConfig, PhiForCausalLM, TrainingArguments
+from trainers import train_double
+from transformers import PhiConfig, PhiForCausalLM
 
 from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss, next_token_labels
-from lengthwise.machine import is_main_process, process_count
 from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.testing import tiny_llama
-from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
@@ -226,69 +223,14 @@ def tensor_parallel(model: str) -> dict[str, float]:
     return {"losses": (ours - theirs).abs().max().item()}
 
 
-def train(out: Path, *, sharded: bool) -> None:
-    """Four steps of AlignmentTrainer in fp64, accumulating; the log and the saved model go to `out`."""
-    rng = np.random.default_rng(0)
-    documents = [TokenDocument("d", rng.integers(0, 320, size=900, dtype=np.int32))]
-    model = tiny_llama(tie_word_embeddings=False).double()
-    settings: dict[str, Any] = {}
-    if sharded:
-        wrap = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
-        settings = {"fsdp": True, "fsdp_config": {"version": 2, **wrap}}
-    arguments = TrainingArguments(
-        output_dir=str(out),
-        max_steps=4,
-        per_device_train_batch_size=4 // process_count(),
-        gradient_accumulation_steps=2,
-        learning_rate=1e-2,
-        train_sampling_strategy="sequential",
-        logging_steps=1,
-        save_strategy="no",
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        disable_tqdm=True,
-        **settings,
-    )
-    if sharded:
-        # accelerate shards on accelerators only; nothing in its way of doing so needs one.
-        assert PartialState().distributed_type == DistributedType.MULTI_CPU
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    trainer = AlignmentTrainer(
-        model,
-        arguments,
-        objective=Objective(alpha=5.0, divergence="jeffreys"),
-        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=8, steps=4),
-        data_collator=SomeIgnored(View(16)),
-    )
-    assert trainer.is_fsdp_enabled == sharded
-    trainer.train()
-    assert isinstance(next(trainer.model.parameters()), DTensor) == sharded
-    trainer.save_model(str(out / "model"))
-    if is_main_process():
-        (out / "log.json").write_text(json.dumps(trainer.state.log_history))
-
-
-class SomeIgnored(PairCollator):
-    """Ignores many labels of some samples, so that processes differ in their numbers of labels."""
-
-    def __call__(self, items: Any) -> dict[str, Any]:
-        batch = super().__call__(items)
-        labels = batch["labels"]
-        few = labels[:, :1] % 2 == 0
-        batch["labels"] = torch.where(few & (labels % 3 != 0), -100, labels)
-        return batch
-
-
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # asked for by PEFT
     torch.set_num_threads(1)
-    train(Path(sys.argv[1]), sharded=True)
+    train_double(Path(sys.argv[1]), accumulation=2, sharded=True)
     errors = {name: way_of_sharding(name) for name in WAYS}
     errors["direct"] = direct()
     warnings.simplefilter("default")
-    from sharded_recipes import sharded, tiny
-
     folder = Path(sys.argv[1])
     sharded(tiny("clex", folder, "precision=float32"), folder / "clex")
     errors["tensor parallel"] = tensor_parallel(str(folder / "model"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trainers import run
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, load
@@ -15,7 +15,6 @@ from lengthwise.models.extending import clex_modules
 from lengthwise.models.loading import is_4bit, quantization_config
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model
-from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
 from lengthwise.training.training_plan import plan
@@ -43,11 +42,6 @@ PEFT = {
     "adaption-prompt": {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2},
 }
 MERGEABLE = ("dora", "ia3")
-
-
-def run(recipe: Recipe, out: Path) -> list[dict[str, float]]:
-    train(recipe, out)
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 @torch.no_grad()

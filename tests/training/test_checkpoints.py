@@ -8,7 +8,6 @@ import pytest
 from lengthwise.files import first_damaged
 from lengthwise.training.training_run import (
     checkpoint_step,
-    forget_steps_after,
     last_complete_checkpoint,
 )
 
@@ -33,12 +32,6 @@ def test_the_newest_whole_checkpoint_is_found_by_number(tmp_path: Path):
     assert checkpoint_step(found) == 10
 
 
-def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path):
-    assert last_complete_checkpoint(tmp_path / "missing") is None
-    checkpoint(tmp_path, 1, marked=False)
-    assert last_complete_checkpoint(tmp_path) is None
-
-
 @pytest.mark.parametrize("damage", ["short", "gone", "torn mark"])
 def test_damage_is_seen(tmp_path: Path, damage: str):
     path = checkpoint(tmp_path, 1)
@@ -50,12 +43,3 @@ def test_damage_is_seen(tmp_path: Path, damage: str):
     else:
         (path / "complete.json").write_text('{"weights": ')
     assert first_damaged(path) is not None
-
-
-def test_metrics_after_the_checkpoint_are_forgotten(tmp_path: Path):
-    path = tmp_path / "metrics.jsonl"
-    forget_steps_after(tmp_path, 2)
-    assert not path.exists()
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
-    forget_steps_after(tmp_path, 2)
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'

@@ -52,15 +52,6 @@ def test_stretches_of_several_lengths_or_too_short_are_refused():
         collator([{"input_ids": np.zeros(3)}])
 
 
-def test_an_item_depends_on_seed_and_index_alone(documents: list[TokenDocument]):
-    first, second = dataset(documents), dataset(documents)
-    forwards = [first[index]["input_ids"] for index in range(len(first))]
-    for index in reversed(range(len(second))):
-        assert np.array_equal(second[index]["input_ids"], forwards[index])
-    other = dataset(documents, seed=4)
-    assert any(len(other[4 * step]["input_ids"]) != len(forwards[4 * step]) for step in range(50))
-
-
 def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[TokenDocument]):
     data = dataset(documents, steps=700)
     offsets = [len(data[index]["input_ids"]) - 16 for index in range(len(data))]
@@ -70,11 +61,6 @@ def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[
     assert set(counts) == set(range(1, 8))
     # 100 expected of each; five standard deviations.
     assert all(abs(count - 100) < 47 for count in counts.values())
-
-
-def test_windows_never_leave_their_document():
-    marked = [TokenDocument(str(i), np.full(40, i, dtype=np.int32)) for i in range(3)]
-    assert all(len(set(dataset(marked)[i]["input_ids"].tolist())) == 1 for i in range(200))
 
 
 def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from trainers import SETTINGS
 from transformers import HfArgumentParser, TrainingArguments
 
 from lengthwise.alignment import Objective
@@ -26,16 +27,6 @@ from lengthwise.training import (
 )
 
 TERMS = {"alpha": 0.3, "divergence": "jeffreys", "detach": "short", "min_context": 4}
-SETTINGS: dict[str, Any] = {
-    "max_steps": 4,
-    "per_device_train_batch_size": 4,
-    "learning_rate": 1e-2,
-    "logging_steps": 1,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "report_to": "none",
-    "dataloader_pin_memory": False,
-}
 
 
 def trainer(documents: Sequence[TokenDocument], args: TrainingArguments, **others: Any) -> AlignmentTrainer:

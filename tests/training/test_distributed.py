@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
+from torchrun_worker import run_jobs
+from trainers import metrics
 
 from lengthwise.alignment import Objective
 from lengthwise.training.trainer import logged_parts
@@ -34,29 +33,15 @@ def torchrun(jobs: Path) -> None:
     assert finished.returncode == 0, finished.stderr[-4000:]
 
 
-@pytest.fixture(scope="module")
-def worker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("torchrun_worker", WORKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def write_jobs(folder: Path, jobs: list[dict[str, Any]]) -> Path:
     path = folder / "jobs.json"
     path.write_text(json.dumps(jobs))
     return path
 
 
-def metrics(out: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.slow
 def test_two_processes_equal_one(
-    worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., None]
+    recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., None]
 ):
     """Whole models and a LoRA taught by gap views as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {
@@ -75,12 +60,12 @@ def test_two_processes_equal_one(
     for name, accumulation, checkpointing in (("double", 1, False), ("double-parts", 2, True)):
         runs[name] = {
             "kind": "double",
-            "arguments": {"size": 8, "accumulation": accumulation, "checkpointing": checkpointing},
+            "arguments": {"accumulation": accumulation, "checkpointing": checkpointing},
         }
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
     start_ranks(WORKER, write_jobs(two, [job | {"out": str(two / name)} for name, job in runs.items()]))
-    worker.run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
+    run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
 
     for name in ("full", "taught"):
         lines = list(zip(metrics(one / name), metrics(two / name), strict=True))
@@ -99,15 +84,15 @@ def test_two_processes_equal_one(
         for expected, got in zip(left[:4], right[:4], strict=True):
             for field in {"loss", "alpha", "grad_norm", "offset", "epoch", *PARTS} & expected.keys():
                 assert got[field] == pytest.approx(expected[field], rel=1e-9), field
-        weights = [torch.load(side / name / "weights.pt") for side in (one, two)]
+        weights = [load_file(side / name / "model" / "model.safetensors") for side in (one, two)]
         for key, value in weights[0].items():
             assert (value - weights[1][key]).abs().max().item() <= 1e-9, key
 
 
 @pytest.mark.slow
-def test_torchrun_with_one_process(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
+def test_torchrun_with_one_process(recipe_settings: dict[str, Any], tmp_path: Path):
     job = {"kind": "recipe", "arguments": {"settings": recipe_settings}}
     torchrun(write_jobs(tmp_path, [job | {"out": str(tmp_path / "torchrun")}]))
-    worker.run_jobs([job | {"out": str(tmp_path / "plain")}])
+    run_jobs([job | {"out": str(tmp_path / "plain")}])
     for expected, got in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "torchrun"), strict=True):
         assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainers import metrics
 
 WORKER = Path(__file__).with_name("killed_worker.py")
 
@@ -37,11 +38,8 @@ def test_a_killed_run_resumes_to_equal_weights(
         assert finished.returncode == (-signal.SIGKILL if killed_itself else 0), finished.err[-4000:]
         return finished.returncode
 
-    def metrics(folder: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
-
     assert run("step", 5) == -signal.SIGKILL
-    assert [line["step"] for line in metrics("killed")] == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in metrics(out)] == [1, 2, 3, 4, 5]
     assert run("checkpoint", 6) == -signal.SIGKILL
     torn = out / "checkpoints" / "checkpoint-6"
     assert (torn / "adapter_model.safetensors").exists()
@@ -50,7 +48,7 @@ def test_a_killed_run_resumes_to_equal_weights(
     assert run("never", 0) == 0
 
     assert json.loads((out / "results.json").read_text())["provenance"]["resumed_at_step"] == 4
-    assert metrics("killed") == metrics("whole")
+    assert metrics(out) == metrics(tmp_path / "whole")
     for name in ("killed", "whole"):
         kept = {path.name for path in (tmp_path / name / "checkpoints").iterdir()}
         assert kept == {"checkpoint-3", "checkpoint-6", "checkpoint-8"}

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import read_results
-from lengthwise.runs import RunFolder
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
@@ -32,21 +31,12 @@ def own(shared: Path, tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def interrupted_run(
-    make: Make, own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, own: dict[str, Any], tmp_path: Path, stopped_at: Callable[[int], Any]
 ) -> tuple[Recipe, Path]:
     """A run that was stopped in step 5 of 6, with checkpoints of steps 2 and 4."""
     recipe = make(**own)
-    append = RunFolder.append_metrics
-
-    def stop(folder: RunFolder, record: Any) -> None:
-        append(folder, record)
-        if record["step"] == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", stop)
-        with pytest.raises(Interrupted):
-            train(recipe, tmp_path / "run")
+    with stopped_at(5):
+        train(recipe, tmp_path / "run")
     return recipe, tmp_path / "run"
 
 

@@ -2,65 +2,44 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import sharded_recipes
+import sharded_worker
 import torch
 from safetensors.torch import load_file
+from trainers import metrics, run, train_double
 
 from lengthwise.alignment import Objective
 from lengthwise.files import first_damaged
 from lengthwise.models import load
-from lengthwise.training import train
 from lengthwise.training.trainer import logged_parts
 
 PARTS = logged_parts(Objective(alpha=1.0))
 
-WORKER = Path(__file__).with_name("sharded_worker.py")
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, WORKER.with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def worker() -> ModuleType:
-    return loaded("sharded_worker")
-
-
-@pytest.fixture(scope="module")
-def recipes() -> ModuleType:
-    return loaded("sharded_recipes")
-
 
 @pytest.mark.slow
 def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
-    worker: ModuleType, recipes: ModuleType, tmp_path: Path, start_ranks: Callable[..., None]
+    tmp_path: Path, start_ranks: Callable[..., None]
 ):
     """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
-    recipes.inputs(two)
-    start_ranks(WORKER, two)
+    sharded_recipes.inputs(two)
+    start_ranks(Path(sharded_worker.__file__), two)
     errors = json.loads((two / "errors.json").read_text())
     # In fp32.
     assert errors.pop("tensor parallel")["losses"] <= 1e-5
-    assert errors.keys() == {*worker.WAYS, "direct"}
+    assert errors.keys() == {*sharded_worker.WAYS, "direct"}
     for way, measured in errors.items():
         for name, error in measured.items():
             # Parameters in fp64; "fp32" makes its products in fp32.
             assert error <= (1e-5 if way == "fp32" else 1e-12), (way, name)
 
-    worker.train(one, sharded=False)
+    train_double(one, accumulation=2)
     left, right = (json.loads((side / "log.json").read_text()) for side in (one, two))
     for expected, got in zip(left[:4], right[:4], strict=True):
         for name in ("loss", *PARTS, "grad_norm", "paired_positions"):
@@ -72,11 +51,8 @@ def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
 
     memory = json.loads((two / "clex" / "memory.json").read_text())
     assert memory["allocated"] == memory["planned"]
-    train(recipes.tiny("clex", two, "precision=float32", "parallel=null"), one / "clex")
-    left, right = (
-        [json.loads(line) for line in (side / "clex" / "metrics.jsonl").read_text().splitlines()]
-        for side in (one, two)
-    )
+    recipe = sharded_recipes.tiny("clex", two, "precision=float32", "parallel=null")
+    left, right = run(recipe, one / "clex"), metrics(two / "clex")
     for expected, got in zip(left, right, strict=True):
         for name in ("loss", "misalignment", "grad_norm"):
             assert got[name] == pytest.approx(expected[name], rel=1e-4), name

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sharded_recipes import LENGTH, tiny
+from trainers import run
 
 from lengthwise.models import load
-from lengthwise.training import read_recipe, train
-from lengthwise.training.recipe import Recipe
+from lengthwise.training import read_recipe
 
-LENGTH = 32
-# What a model of 128 positions needs instead: of the original context, and of the positions.
-SIZES = {
-    "longqlora": ["extend.original_length=16"],
-    "longlora": ["extend.original_length=16"],
-    "clex": [f"extend.original_length={LENGTH}", "extend.factor=4", f"positions.target_length={4 * LENGTH}"],
-    "eabf": ["extend.original_length=16", "extend.options.skip_layers=1"],
-    "cream": [f"extend.original_length={LENGTH}", "extend.factor=3", f"positions.target_length={3 * LENGTH}"],
-    "pose": [f"extend.original_length={LENGTH}", f"positions.target_length={4 * LENGTH}"],
-}
+PAPERS = ("longqlora", "longlora", "clex", "eabf", "cream", "pose")
+SMALL = ("batch.size=2", "parallel=null")
 
 
-def tiny(name: str, shared: Path, own: Sequence[str] = ()) -> Recipe:
-    sizes = [
-        f"model={shared / 'model'}",
-        f"data.corpus={shared / 'text'}",
-        "data.split=all",
-        f"length={LENGTH}",
-        "steps=2",
-        "batch.size=2",
-        "batch.micro=1",
-        "device=cpu",
-        "parallel=null",
-    ]
-    return read_recipe(name, [*sizes, *(own or SIZES[name])])
-
-
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
-    recipe = tiny(name, shared)
-    train(recipe, tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    recipe = tiny(name, shared, *SMALL)
+    lines = run(recipe, tmp_path / "run")
     assert len(lines) == 2
     assert all(line["grad_norm"] > 0 and line["misalignment"] > 0 for line in lines)
     adapter = recipe.adapter is not None
@@ -55,9 +30,8 @@ def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["smollm2-far", "smollm2-skip", "llama3-8b-far", "llama3-8b-far-qlora"])
 def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path, tmp_path: Path):
-    recipe = tiny(name, shared, [f"positions.target_length={4 * LENGTH}"])
-    train(recipe, tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    recipe = tiny(name, shared, f"positions.target_length={4 * LENGTH}", *SMALL)
+    lines = run(recipe, tmp_path / "run")
     assert len(lines) == 2
     for line in lines:
         assert line["grad_norm"] > 0
@@ -66,7 +40,7 @@ def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path
     assert load(recipe.model, adapter=str(tmp_path / "run" / "model")).extension is None
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_value_of_a_papers_recipe_stands_at_its_own_size(name: str):
     """Read as it ships, each is a recipe, and its target is what its extension reaches."""
     recipe = read_recipe(name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import TrainingArguments
+from trainers import arguments
 
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
@@ -114,22 +114,10 @@ def test_a_model_that_was_compiled_without_us_says_so():
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
 def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_path: Path):
     def run(model: nn.Module, **settings: Any) -> list[float]:
-        arguments = TrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=3,
-            per_device_train_batch_size=4,
-            learning_rate=1e-2,
-            logging_steps=1,
-            save_strategy="no",
-            use_cpu=True,
-            dataloader_pin_memory=False,
-            disable_tqdm=True,
-            **settings,
-        )
         data = WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=4, steps=3)
         trainer = AlignmentTrainer(
             model,
-            arguments,
+            arguments(tmp_path, max_steps=3, **settings),
             objective=Objective(alpha=0.7, divergence="jeffreys"),
             train_dataset=data,
             data_collator=PairCollator(View(16)),

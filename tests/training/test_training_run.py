@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from trainers import metrics
 
 from lengthwise.alignment import Objective
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
 from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
-from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
@@ -29,14 +28,6 @@ PARTS = logged_parts(Objective(alpha=1.0))
 
 Make = Callable[..., Recipe]
 METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")
-
-
-def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False) -> Results:
-    return train(recipe, out, resume=resume, overwrite=overwrite)
-
-
-def metrics(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -52,7 +43,7 @@ def assert_equal_weights(a: Path, b: Path) -> None:
 
 def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     recipe, out = make(), tmp_path / "run"
-    results = run(recipe, out)
+    results = train(recipe, out)
     assert capsys.readouterr().out == ""
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-4", "checkpoint-6"]
 
@@ -88,14 +79,14 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
 
 def test_named_checkpoints_stay(make: Make, tmp_path: Path):
     recipe = make(save_at=[1, 3])
-    run(recipe, tmp_path)
+    train(recipe, tmp_path)
     assert {checkpoint_step(path) for path in (tmp_path / "checkpoints").iterdir()} == {1, 3, 4, 6}
     assert load(str(tmp_path / "checkpoints" / "checkpoint-3")).tokenizer is not None
     assert read_recipe(tmp_path / "config.yaml") == recipe
 
 
 def test_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):
-    results = run(make(steps=20, save_every=20), tmp_path)
+    results = train(make(steps=20, save_every=20), tmp_path)
     lines = metrics(tmp_path)
     for when, part in (("first", lines[:2]), ("last", lines[-2:])):
         (row,) = results.select(metric=f"jeffreys_{when}")
@@ -123,49 +114,32 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
 
 
 def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first = run(make(), tmp_path)
+    first = train(make(), tmp_path)
     monkeypatch.setattr("lengthwise.training.training_run.load_for_training", None)
-    assert run(make(), tmp_path, resume=True).rows == first.rows
+    assert train(make(), tmp_path, resume=True).rows == first.rows
     with pytest.raises(UsageError, match=str(tmp_path)):
-        run(make(), tmp_path)
+        train(make(), tmp_path)
 
 
-def test_resuming_with_nothing_to_resume_starts(make: Make, tmp_path: Path):
+def test_resuming_with_nothing_to_resume_starts(make: Make, tmp_path: Path, stopped_at: Callable[[int], Any]):
     whole, other = tmp_path / "whole", tmp_path / "other"
-    run(make(), whole)
-    with pytest.MonkeyPatch.context() as patch:
-        StopAt(patch, 1)
-        with pytest.raises(Interrupted):
-            run(make(), other)
+    train(make(), whole)
+    with stopped_at(1):
+        train(make(), other)
     (other / "metrics.jsonl").write_text('{"step": 1, "loss": 0.0}\n{"step": 2, "lo')
-    run(make(), other, resume=True)
+    train(make(), other, resume=True)
     assert metrics(other) == metrics(whole)
     assert_equal_weights(other / "model", whole / "model")
 
 
-class StopAt:
-    """Ctrl-C while the metrics of a step are written."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-        original = RunFolder.append_metrics
-
-        def append(folder: RunFolder, record: Any) -> None:
-            original(folder, record)
-            if record["step"] == step:
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(RunFolder, "append_metrics", append)
-
-
-def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(make: Make, tmp_path: Path):
+def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(
+    make: Make, tmp_path: Path, stopped_at: Callable[[int], Any]
+):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    complete = run(make(), whole)
-    with pytest.MonkeyPatch.context() as patch:
-        StopAt(patch, 5)
-        with pytest.raises(
-            Interrupted, match=r"after step 5 of 6; the last checkpoint is .*checkpoint-4"
-        ) as caught:
-            run(make(), stopped)
+    complete = train(make(), whole)
+    with stopped_at(5) as caught:
+        train(make(), stopped)
+    assert caught.match(r"after step 5 of 6; the last checkpoint is .*checkpoint-4")
     assert caught.value.exit_code == 130
     partial = caught.value.partial
     assert isinstance(partial, Results)
@@ -174,18 +148,16 @@ def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(make: 
     assert partial.select(metric="loss_last")[0].value == metrics(whole)[4]["loss"]
     assert not (stopped / "model").exists()
 
-    results = run(make(), stopped, resume=True)
+    results = train(make(), stopped, resume=True)
     assert results.provenance["resumed_at_step"] == 4
     assert results.rows == complete.rows
     assert metrics(stopped) == metrics(whole)
     assert_equal_weights(stopped / "model", whole / "model")
 
 
-def test_stopped_between_the_last_checkpoint_and_the_model(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path: Path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run(make(), whole)
+    train(make(), whole)
 
     def stop(*arguments: Any, **settings: Any) -> None:
         raise KeyboardInterrupt
@@ -193,8 +165,8 @@ def test_stopped_between_the_last_checkpoint_and_the_model(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lengthwise.training.training_run.save_whole", stop)
         with pytest.raises(Interrupted, match="after step 6 of 6"):
-            run(make(), stopped)
-    results = run(make(), stopped, resume=True)
+            train(make(), stopped)
+    results = train(make(), stopped, resume=True)
     assert not results.partial
     assert metrics(stopped) == metrics(whole)
     assert_equal_weights(stopped / "model", whole / "model")
@@ -233,8 +205,8 @@ def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", save)
         with pytest.raises(LengthwiseError, match=str(tmp_path)):
-            run(make(), tmp_path)
-    assert run(make(), tmp_path, resume=True).provenance["resumed_at_step"] == 2
+            train(make(), tmp_path)
+    assert train(make(), tmp_path, resume=True).provenance["resumed_at_step"] == 2
 
 
 def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path):
@@ -242,15 +214,15 @@ def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path
     model = add_adapter(load_for_training(recipe).model, recipe.adapter)
     dtypes = {(parameter.requires_grad, parameter.dtype) for parameter in model.parameters()}
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
-    run(recipe, tmp_path / "mixed")
-    run(make(adapter={"r": 2}), tmp_path / "full")
+    train(recipe, tmp_path / "mixed")
+    train(make(adapter={"r": 2}), tmp_path / "full")
     for full, mixed in zip(metrics(tmp_path / "full"), metrics(tmp_path / "mixed"), strict=True):
         assert mixed["loss"] == pytest.approx(full["loss"], rel=0.05)
 
 
 def test_the_seed_decides_windows_offsets_and_adapters(make: Make, tmp_path: Path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run(make(seed=seed, adapter={"r": 2, "lora_dropout": 0.2}, steps=3), tmp_path / name)
+        train(make(seed=seed, adapter={"r": 2, "lora_dropout": 0.2}, steps=3), tmp_path / name)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
 
@@ -259,13 +231,13 @@ def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path
     longest = 1800
     data = {"corpus": str(shared / "text"), "split": "all"}
     with pytest.raises(UsageError, match=r"\d+"):
-        run(make(length=longest, data=data, steps=1), tmp_path / "a")
+        train(make(length=longest, data=data, steps=1), tmp_path / "a")
     recipe = make(data=data | {"packing": True}, steps=2)
     loaded = load_for_training(recipe)
     (packed,), facts = training_documents(recipe, loaded.tokenizer)
     assert (packed.ids == loaded.tokenizer.eos_token_id).sum() == 4
     assert len(packed.ids) == facts["corpus_tokens"] + 4
-    run(recipe, tmp_path / "b")
+    train(recipe, tmp_path / "b")
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
@@ -273,20 +245,12 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
 ):
     monkeypatch.setattr("lengthwise.training.build.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match="wandb"):
-        run(make(report_to=["wandb"]), tmp_path)
-
-
-def test_a_step_that_cannot_be_cut_over_the_processes_is_refused(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(UsageError, match=r"batch\.size = 4"):
-        run(make(), tmp_path)
+        train(make(report_to=["wandb"]), tmp_path)
 
 
 def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
-    run(make(), tmp_path / "run")
+    train(make(), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from trainers import run
 
 from lengthwise.alignment import Objective, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import PairCollator, View, WindowDataset, plan, train
+from lengthwise.training import PairCollator, View, WindowDataset, plan
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.views import VIEWS, Positions, ViewName
@@ -50,6 +51,14 @@ def batches(
     data = data_of(name, documents, seed + 5, **changes)
     collator = PairCollator(data.view, seed=seed)
     return [collator([data[3 * step + i] for i in range(3)]) for step in range(STEPS)]
+
+
+def repeat_rows(documents: list[TokenDocument], **changes: Any) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Of repeat views the row behind the largest gap, and the tokens and labels of each long window."""
+    for batch in batches("repeat", documents, **changes):
+        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
+        for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
+            yield cut, tokens, labels
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -107,71 +116,64 @@ def test_cyclic_positions_are_the_window_rotated(numbered: list[TokenDocument]):
 
 def test_a_repeat_comes_from_before_the_gap_and_ends_the_window(numbered: list[TokenDocument]):
     planted = 0
-    for batch in batches("repeat", numbered):
-        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
+    for cut, tokens, labels in repeat_rows(numbered):
         size = min(12, cut, LENGTH - cut)
-        for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
-            repeats = [row for row in range(cut, LENGTH) if tokens[row] in tokens[:cut]]
-            if size < 8:
-                assert not repeats
-                continue
-            assert repeats == list(range(LENGTH - size, LENGTH))
-            source = int((tokens[:cut] == tokens[LENGTH - size]).nonzero())
-            assert torch.equal(tokens[source : source + size], tokens[LENGTH - size :])
-            # Nothing tells the first token of the repeat.
-            assert labels[LENGTH - size - 1] == -100
-            assert (labels == -100).sum() == 2
-            planted += 1
-        assert torch.equal(*batch["input_ids"].chunk(2))
+        repeats = [row for row in range(cut, LENGTH) if tokens[row] in tokens[:cut]]
+        if size < 8:
+            assert not repeats
+            continue
+        assert repeats == list(range(LENGTH - size, LENGTH))
+        source = int((tokens[:cut] == tokens[LENGTH - size]).nonzero())
+        assert torch.equal(tokens[source : source + size], tokens[LENGTH - size :])
+        # Nothing tells the first token of the repeat.
+        assert labels[LENGTH - size - 1] == -100
+        assert (labels == -100).sum() == 2
+        planted += 1
     assert planted > STEPS
+    assert all(torch.equal(*batch["input_ids"].chunk(2)) for batch in batches("repeat", numbered))
 
 
 def test_repeats_anywhere_leave_the_rest_of_the_text(numbered: list[TokenDocument]):
     options = {"share": 1.0, "passage": 12, "place": "anywhere"}
     places = set()
-    for batch in batches("repeat", numbered, options=options):
-        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
+    for cut, tokens, labels in repeat_rows(numbered, options=options):
         size = min(12, cut, LENGTH - cut)
-        for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
-            text = tokens[0] + torch.arange(LENGTH)
-            changed = (tokens != text).nonzero().flatten()
-            if size < 8:
-                assert not len(changed)
-                continue
-            place = int(changed[0])
-            assert torch.equal(changed, torch.arange(place, place + size))
-            assert place >= cut
-            without = {row for row in (place - 1, place + size - 1, LENGTH - 1) if row < LENGTH}
-            assert set((labels == -100).nonzero().flatten().tolist()) == without
-            places.add(place)
+        text = tokens[0] + torch.arange(LENGTH)
+        changed = (tokens != text).nonzero().flatten()
+        if size < 8:
+            assert not len(changed)
+            continue
+        place = int(changed[0])
+        assert torch.equal(changed, torch.arange(place, place + size))
+        assert place >= cut
+        without = {row for row in (place - 1, place + size - 1, LENGTH - 1) if row < LENGTH}
+        assert set((labels == -100).nonzero().flatten().tolist()) == without
+        places.add(place)
     assert len(places) > 10
 
 
 def test_the_source_of_a_repeat_can_be_near(numbered: list[TokenDocument]):
     options = {"share": 1.0, "passage": 8, "source": "anywhere"}
     far = near = 0
-    for batch in batches("repeat", numbered, options=options):
-        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
+    for cut, tokens, _ in repeat_rows(numbered, options=options):
         if not 8 <= cut <= LENGTH - 16:
             continue
-        for tokens in batch["input_ids"][:3]:
-            source = int(tokens[-8] - tokens[0])
-            assert source + 8 <= LENGTH - 8
-            assert torch.equal(tokens[-8:], tokens[source : source + 8])
-            # A passage lies before the gap, behind it, or across it.
-            far += source + 8 <= cut
-            near += source >= cut
+        source = int(tokens[-8] - tokens[0])
+        assert source + 8 <= LENGTH - 8
+        assert torch.equal(tokens[-8:], tokens[source : source + 8])
+        # A passage lies before the gap, behind it, or across it.
+        far += source + 8 <= cut
+        near += source >= cut
     assert (far > 0, near > 0) == (True, True)
 
 
 def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
     fixed = Positions(sampler="cream", target_length=4 * LENGTH)
     total = changed = 0
-    for batch in batches("repeat", numbered, positions=fixed, options={"share": 0.3, "passage": 8}):
-        if 8 <= int(batch["position_ids"][-1].diff().argmax()) + 1 <= LENGTH - 8:
-            long = batch["input_ids"][:3]
-            changed += int((long != long[:, :1] + torch.arange(LENGTH)).any(dim=1).sum())
-            total += 3
+    for cut, tokens, _ in repeat_rows(numbered, positions=fixed, options={"share": 0.3, "passage": 8}):
+        if 8 <= cut <= LENGTH - 8:
+            changed += bool((tokens != tokens[0] + torch.arange(LENGTH)).any())
+            total += 1
     assert total > 20
     assert abs(changed / total - 0.3) < 4 * (0.21 / total) ** 0.5
 
@@ -313,11 +315,6 @@ def test_rows_before_the_gap_agree_and_the_teacher_gets_no_gradient(documents: l
         torch.nn.functional.cross_entropy(long.flatten(0, 1), labels[0].flatten()) / 2, long
     )
     torch.testing.assert_close(gradient, alone, rtol=1e-9, atol=1e-12)
-
-
-def run(recipe: Recipe, out: Path) -> list[dict[str, float]]:
-    train(recipe, out)
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 POSE = {"sampler": "pose", "target_length": 64}

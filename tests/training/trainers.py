@@ -1,0 +1,104 @@
+"""What tests of training share with the programs that they start: trainers in fp64, and the log of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from torch.distributed.tensor import DTensor
+from transformers import TrainingArguments
+
+from lengthwise.alignment import Objective
+from lengthwise.machine import is_main_process, process_count
+from lengthwise.testing import tiny_llama
+from lengthwise.text import TokenDocument
+from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train
+
+SETTINGS: dict[str, Any] = {
+    "max_steps": 4,
+    "per_device_train_batch_size": 4,
+    "learning_rate": 1e-2,
+    "logging_steps": 1,
+    "report_to": "none",
+    "use_cpu": True,
+    "dataloader_pin_memory": False,
+    "disable_tqdm": True,
+}
+"""Arguments of any Trainer: four steps on the processor."""
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    """For the same windows in the same order, at one learning rate, without checkpoints."""
+    steady = {
+        "lr_scheduler_type": "constant",
+        "train_sampling_strategy": "sequential",
+        "save_strategy": "no",
+    }
+    return TrainingArguments(str(folder), **(SETTINGS | steady | changes))
+
+
+class SomeIgnored(PairCollator):
+    """Ignores many labels of some samples, so that micro-batches and processes differ in their numbers of labels."""
+
+    def __call__(self, items: Any) -> dict[str, Any]:
+        batch = super().__call__(items)
+        labels = batch["labels"]
+        few = labels[:, :1] % 2 == 0
+        batch["labels"] = torch.where(few & (labels % 3 != 0), -100, labels)
+        return batch
+
+
+def shard_on_cpus() -> None:
+    """accelerate shards on accelerators only; nothing in its way of doing so needs one."""
+    assert PartialState().distributed_type in (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+
+def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, sharded: bool = False) -> None:
+    """Four steps of an untied model in fp64 on labels that are spread unevenly; its log and weights go to `out`."""
+    rng = np.random.default_rng(0)
+    documents = [TokenDocument("d", rng.integers(0, 320, size=900, dtype=np.int32))]
+    settings: dict[str, Any] = {}
+    if checkpointing:
+        settings["activation_checkpointing"] = True
+        settings["activation_checkpointing_kwargs"] = {"use_reentrant": False}
+    if sharded:
+        wrap = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
+        settings |= {"fsdp": True, "fsdp_config": {"version": 2, **wrap}}
+    how = arguments(
+        out,
+        per_device_train_batch_size=8 // accumulation // process_count(),
+        gradient_accumulation_steps=accumulation,
+        **settings,
+    )
+    if sharded:
+        shard_on_cpus()
+    trainer = AlignmentTrainer(
+        tiny_llama(tie_word_embeddings=False).double(),
+        how,
+        objective=Objective(alpha=5.0, divergence="jeffreys"),
+        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=8, steps=4),
+        data_collator=SomeIgnored(View(16)),
+    )
+    assert trainer.is_fsdp_enabled == sharded
+    trainer.train()
+    assert isinstance(next(trainer.model.parameters()), DTensor) == sharded
+    trainer.save_model(str(out / "model"))
+    if is_main_process():
+        (out / "log.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def run(recipe: Recipe, out: Path) -> list[dict[str, Any]]:
+    """Train, and the lines of the log."""
+    train(recipe, out)
+    return metrics(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from lengthwise.models import load
 from lengthwise.models.embedded_models import write_converted
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_llama
+from tests.models.folders import rewritten
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
@@ -121,21 +121,17 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
 def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeypatch: pytest.MonkeyPatch):
     """Nor does transformers ask on standard input, where a script may answer anything."""
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    path, ran = copy / "model" / file, copy / "ran"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    (path.parent / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    folder, ran = Path(rewritten(copy / "model", file, **change)), copy / "ran"
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
     assert "brings code of its own" in failing(copy, adapter=False)
     assert not ran.exists()
 
 
 def test_code_beside_a_type_that_transformers_has_is_not_run(copy: Path):
-    path, ran = copy / "model" / "config.json", copy / "ran"
-    config = json.loads(path.read_text())
-    path.write_text(
-        json.dumps(config | {"auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}})
-    )
-    (path.parent / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
-    assert load(str(path.parent), device="cpu").config.model_type == config["model_type"]
+    own, ran = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}, copy / "ran"
+    folder = Path(rewritten(copy / "model", auto_map=own))
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    assert load(str(folder), device="cpu").config.model_type == "llama"
     assert not ran.exists()
 
 
@@ -143,8 +139,7 @@ def test_code_beside_a_type_that_transformers_has_is_not_run(copy: Path):
     "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
 )
 def test_wrong_values_of_an_adapter(copy: Path, change: dict):
-    file = copy / "adapter" / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    rewritten(copy / "adapter", "adapter_config.json", **change)
     assert str(copy / "adapter") in failing(copy)
 
 
@@ -153,8 +148,7 @@ def test_wrong_values_of_an_adapter(copy: Path, change: dict):
     [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}],
 )
 def test_wrong_values_of_a_configuration(copy: Path, change: dict):
-    file = copy / "model" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    rewritten(copy / "model", **change)
     assert str(copy / "model") in failing(copy, adapter=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.models.folders import rewritten
 
 L0 = 4096
 LENGTH = {"original_max_position_embeddings": L0}
@@ -267,13 +267,6 @@ class TestAdapters:
         assert faults(loaded).startswith("adapter not loaded: 4 of 4 tensors")
         # None at all.
         assert faults(tiny_llama(), adapter="runs/lora").startswith("adapter not loaded:")
-
-
-def rewritten(folder: Path, name: str = "config.json", **changed: Any) -> str:
-    """The model folder with other values in one of its files."""
-    file = folder / name
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    return str(folder)
 
 
 class TestFolder:

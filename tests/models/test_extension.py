@@ -15,12 +15,13 @@ from transformers import AutoModelForCausalLM
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import extend, load
 from lengthwise.models.extending import clex_modules, find_rotary, fixed_time
-from lengthwise.models.extension import plan_extension, read_extension
+from lengthwise.models.extension import plan_extension
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import tiny_model
+from tests.models.folders import rewritten
 
 
 def ids(length: int, batch: int = 1) -> torch.Tensor:
@@ -175,7 +176,7 @@ def test_what_transformers_cannot_do_it_refuses_to_load(
 
 def test_clex_weights_are_found_in_shards_and_missed_when_lost(tmp_path: Path) -> None:
     model = tiny_llama()
-    extend(model, "clex", factor=2.0, original_length=64)
+    extension = extend(model, "clex", factor=2.0, original_length=64)
     [(_, module)] = clex_modules(model)
     torch.nn.init.normal_(module.frequencies.down, std=0.1)
     with quiet_transformers():
@@ -184,10 +185,7 @@ def test_clex_weights_are_found_in_shards_and_missed_when_lost(tmp_path: Path) -
     torch.testing.assert_close(logits(load(str(tmp_path / "m")).model), logits(model), rtol=0, atol=0)
     with quiet_transformers():
         tiny_llama().save_pretrained(tmp_path / "m", max_shard_size="1GB")
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    (tmp_path / "m" / "config.json").write_text(
-        json.dumps(config | {"lengthwise_extension": read_extension(model.config).to_dict()})  # type: ignore[union-attr]
-    )
+    rewritten(tmp_path / "m", lengthwise_extension=extension.to_dict())
     with pytest.raises(MissingError, match=r"model\.rotary_emb\.frequencies"):
         load(str(tmp_path / "m"))
 

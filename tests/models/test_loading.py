@@ -17,6 +17,7 @@ from lengthwise.models import Head, LoadedModel, as_model, load
 from lengthwise.models.resolve import quiet_transformers, read_config, resolve
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.models.folders import rewritten
 
 
 def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
@@ -28,13 +29,6 @@ def save(model: Any, folder: Path, **options: Any) -> Path:
         model.save_pretrained(folder, **options)
         tiny_tokenizer().save_pretrained(folder)
     return folder
-
-
-def rewritten(folder: Path, **changed: Any) -> str:
-    """The model folder with other values in its configuration."""
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    return str(folder)
 
 
 def logits(loaded: LoadedModel) -> torch.Tensor:

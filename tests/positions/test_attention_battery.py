@@ -12,24 +12,26 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lengthwise.alignment import Objective, PairGeometry
+from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
-from lengthwise.models import extend, find_head, load
+from lengthwise.models import extend, load
 from lengthwise.models.attention_layers import use_attention
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.starting_model import add_adapter
 from tests.architectures import tiny_model
+from tests.positions.battery import (
+    assert_adapter_goes_on_and_off,
+    assert_same_with_checkpointing,
+    every_architecture,
+    share_lost,
+)
 
 GROUP, HEADS = 0.25, 4
 # 22 is no multiple of anything here.
 LENGTHS = (16, 22)
 
-every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
 every_length = pytest.mark.parametrize("length", LENGTHS)
 
 
@@ -88,18 +90,6 @@ def test_no_earlier_logit_knows_a_later_token(architecture: str, length: int):
 def test_in_evaluation_it_attends_to_everything(architecture: str):
     model, ids = sparse(architecture).eval(), tokens(22)
     torch.testing.assert_close(logits(model, ids), logits(plain(architecture), ids), rtol=0, atol=0)
-    runs = [
-        m.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=5,
-            do_sample=False,
-            pad_token_id=0,
-            eos_token_id=None,
-        )
-        for m in (model, plain(architecture))
-    ]
-    assert torch.equal(*runs)
 
 
 @every_architecture
@@ -111,14 +101,6 @@ def test_all_positions_go_along(architecture: str):
     expected = logits(plain(architecture), ids, attention_mask=block_masks(22), **inputs)
     found = logits(sparse(architecture), ids, attention_mask=torch.ones_like(ids), **inputs)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@every_architecture
-def test_a_batch_of_two_is_two_batches_of_one(architecture: str):
-    model, ids = sparse(architecture), tokens(22)
-    both = logits(model, ids)
-    for row in (0, 1):
-        torch.testing.assert_close(logits(model, ids[row : row + 1])[0], both[row], rtol=1e-4, atol=1e-5)
 
 
 @every_architecture
@@ -152,31 +134,10 @@ def test_a_sliding_window_stays_in_force():
     assert (expected - expected_wide).abs().max() > 1e-3
 
 
-def gradients(model: Any) -> dict[str, Tensor]:
-    ids = tokens(22, rows=4)
-    output = model_alignment_loss(
-        model,
-        find_head(model),
-        ids,
-        ids,
-        geometry=PairGeometry(22, 3),
-        objective=Objective(alpha=1.0, divergence="jeffreys"),
-    )
-    assert output.loss.isfinite()
-    output.loss.backward()
-    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-
-
 @every_architecture
 def test_gradients_are_finite_and_the_same_with_checkpointing(architecture: str):
-    model, saving = sparse(architecture), sparse(architecture)
-    saving.activation_checkpointing_enable({"use_reentrant": False})
-    expected, found = gradients(model), gradients(saving)
-    assert expected.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in expected.items():
-        assert gradient.isfinite().all(), name
-        assert gradient.any(), name
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+    ids = tokens(22, rows=4)
+    assert_same_with_checkpointing(lambda: sparse(architecture), ids, ids, PairGeometry(22, 3))
 
 
 @every_architecture
@@ -184,24 +145,13 @@ def test_in_bfloat16_it_loses_no_more_than_full_attention(architecture: str):
     errors = []
     for model in (plain(architecture), sparse(architecture)):
         exact = logits(model, tokens(22))
-        half = logits(copy.deepcopy(model).to(torch.bfloat16), tokens(22)).float()
-        errors.append((half - exact).square().mean() / exact.square().mean())
+        errors.append(share_lost(logits(copy.deepcopy(model).to(torch.bfloat16), tokens(22)), exact))
     assert errors[1] <= 2 * errors[0] + 1e-3
 
 
 @every_architecture
 def test_an_adapter_goes_on_and_off(architecture: str):
-    model, ids = sparse(architecture), tokens(22)
-    before = logits(model, ids)
-    adapted = add_adapter(model, Adapter(r=2))
-    torch.testing.assert_close(logits(adapted, ids), before, rtol=1e-5, atol=1e-5)
-    torch.manual_seed(0)
-    for parameter in adapted.parameters():
-        if parameter.requires_grad:
-            torch.nn.init.normal_(parameter, std=0.1)
-    assert (logits(adapted, ids) - before).abs().max() > 1e-2
-    with adapted.disable_adapter():
-        torch.testing.assert_close(logits(adapted, ids), before, rtol=1e-5, atol=1e-5)
+    assert_adapter_goes_on_and_off(sparse(architecture), lambda model: logits(model, tokens(22)))
 
 
 @every_architecture

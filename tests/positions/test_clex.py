@@ -154,16 +154,6 @@ def test_the_embedding_rotates_by_position_times_frequency(interleaved: bool) ->
     assert cos.requires_grad
 
 
-def test_time_can_be_set_from_outside() -> None:
-    rotary = embedding()
-    rotary.fixed_time = 3.0
-    rotary(torch.zeros(1, 1, 8), torch.tensor([[0]]))
-    assert rotary.time == 3
-    rotary.cached_time = 2.0
-    rotary(torch.zeros(1, 1, 8), torch.tensor([[60]]))
-    assert rotary.time == 2
-
-
 def test_width_and_number_of_weights() -> None:
     module = ClexFrequencies(10000.0, 128)
     assert sum(p.numel() for p in module.parameters()) == 16384

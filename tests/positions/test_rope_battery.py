@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.models import extend, find_head, load
+from lengthwise.models import extend, load
 from lengthwise.models.extending import clex_modules, find_rotary
 from lengthwise.models.extension import Extension
 from lengthwise.models.resolve import quiet_transformers
@@ -24,12 +23,14 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import PairCollator, View
-from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.starting_model import add_adapter
 from tests.architectures import tiny_model
+from tests.positions.battery import (
+    assert_adapter_goes_on_and_off,
+    assert_same_with_checkpointing,
+    every_architecture,
+    share_lost,
+)
 
-ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")
 ORIGINAL, FACTOR = 32, 2.0
 LONGER = 48
 """Tokens: more than the model was trained for, within what it is extended to."""
@@ -44,7 +45,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CHANGES_WITH_EVERY_TOKEN = {"dynamic_ntk"}
 
 every_method = pytest.mark.parametrize("method", ROPE_METHODS)
-every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
 @cache
@@ -134,54 +134,19 @@ def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_pat
 @every_method
 def test_an_adapter_goes_on_and_off(method: str, architecture: str) -> None:
     model, _ = extended(method, architecture)
-    tokens = ids(LONGER)
-    before = logits(model, tokens)
-    adapted = add_adapter(model, Adapter(r=2)).eval()
-    torch.testing.assert_close(logits(adapted, tokens), before, rtol=1e-5, atol=1e-5)
-    torch.manual_seed(0)
-    for parameter in adapted.parameters():
-        if parameter.requires_grad:
-            torch.nn.init.normal_(parameter, std=0.1)
-    assert (logits(adapted, tokens) - before).abs().max() > 1e-2
-    with adapted.disable_adapter():
-        torch.testing.assert_close(logits(adapted, tokens), before, rtol=1e-5, atol=1e-5)
+    adapted = assert_adapter_goes_on_and_off(model, lambda model: logits(model, ids(LONGER)))
     trainable = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
     assert any("lora_" in name for name in trainable)
     assert any("frequencies" in name for name in trainable) == (method == "clex")
 
 
-def gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
-    """Of the objective on two windows of LONGER tokens."""
-    batch = PairCollator(View(LONGER))([{"input_ids": tokens[0]}])
-    output = model_alignment_loss(
-        model,
-        find_head(model),
-        batch["input_ids"],
-        batch["labels"],
-        geometry=PairGeometry(LONGER, tokens.shape[1] - LONGER),
-        objective=Objective(alpha=1.0, divergence="jeffreys"),
-    )
-    assert output.loss.isfinite()
-    output.loss.backward()
-    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-
-
 @every_architecture
 @every_method
 def test_gradients_are_finite_and_the_same_with_checkpointing(method: str, architecture: str) -> None:
-    model = learned(method, architecture).train()
-    tokens = ids(LONGER + 7)
-    expected = gradients(model, tokens)
-    assert expected.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in expected.items():
-        assert gradient.isfinite().all(), name
-        assert gradient.any(), name
-    saving = learned(method, architecture).train()
-    saving.activation_checkpointing_enable({"use_reentrant": False})
-    found = gradients(saving, tokens)
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6, msg=name)
+    batch = PairCollator(View(LONGER))([{"input_ids": ids(LONGER + 7)[0]}])
+    assert_same_with_checkpointing(
+        lambda: learned(method, architecture), batch["input_ids"], batch["labels"], batch["geometry"]
+    )
 
 
 @every_architecture
@@ -196,7 +161,7 @@ def test_in_bfloat16_it_loses_no_more_than_plain_rope(method: str, architecture:
         for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
             torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)
         exact = logits(model, tokens)
-        errors.append((logits(half, tokens).float() - exact).square().mean() / exact.square().mean())
+        errors.append(share_lost(logits(half, tokens), exact))
     assert errors[1] <= 2 * errors[0] + 1e-3
 
 
@@ -232,13 +197,3 @@ def test_frequencies_that_change_with_every_token_disagree_with_their_cache(meth
         first = model(input_ids=tokens[:, :-4], use_cache=True)
         cached = model(input_ids=tokens[:, -4:], past_key_values=first.past_key_values).logits
     assert (cached - logits(model, tokens)[:, -4:]).abs().max() > 1e-2
-
-
-@every_architecture
-@every_method
-def test_a_batch_of_two_is_two_batches_of_one(method: str, architecture: str) -> None:
-    model = learned(method, architecture)
-    tokens = ids(LONGER, batch=2)
-    both = logits(model, tokens)
-    for row in range(2):
-        torch.testing.assert_close(logits(model, tokens[row : row + 1])[0], both[row], rtol=1e-4, atol=1e-4)

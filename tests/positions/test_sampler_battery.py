@@ -14,16 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.models import FullLogits, find_head, hidden_states_for
+from lengthwise.alignment import PairGeometry
+from lengthwise.models import FullLogits, hidden_states_for
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
-from lengthwise.training.model_loss import model_alignment_loss
 from tests.architectures import tiny_model
+from tests.positions.battery import assert_same_with_checkpointing, every_architecture, share_lost
 
 LENGTH, TARGET = 20, 40
 
 every_sampler = pytest.mark.parametrize("name", POSITION_SAMPLERS)
-every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
 
 
 @cache
@@ -87,40 +86,16 @@ def test_in_bfloat16_it_loses_no_more_than_consecutive_positions(name: str, arch
     errors = []
     for at in (torch.arange(LENGTH).expand(2, -1), positions(name)):
         exact = logits(base, ids, at)
-        errors.append((logits(half, ids, at).float() - exact).square().mean() / exact.square().mean())
+        errors.append(share_lost(logits(half, ids, at), exact))
     assert errors[1] <= 2 * errors[0] + 1e-3
-
-
-def gradients(of: Any, name: str, view: str) -> dict[str, Tensor]:
-    rows = tokens(rows=1).expand(4, -1)
-    at = positions(name, rows=4).clone()
-    if view == "gap":
-        at[:2] = torch.arange(LENGTH)
-    output = model_alignment_loss(
-        of,
-        find_head(of),
-        rows,
-        rows,
-        geometry=PairGeometry(LENGTH, 0 if view == "gap" else 3, 4),
-        objective=Objective(alpha=1.0, divergence="jeffreys"),
-        position_ids=at,
-    )
-    assert output.loss.isfinite()
-    output.loss.backward()
-    return {key: p.grad for key, p in of.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("view", ["gap", "truncation"])
 @every_architecture
 @every_sampler
 def test_gradients_are_finite_and_the_same_with_checkpointing(name: str, architecture: str, view: str):
-    base = model(architecture).train()
-    expected = gradients(base, name, view)
-    assert expected.keys() == {key for key, _ in base.named_parameters()}
-    saving = model(architecture).train()
-    saving.activation_checkpointing_enable({"use_reentrant": False})
-    found = gradients(saving, name, view)
-    for key, gradient in expected.items():
-        assert gradient.isfinite().all(), key
-        assert gradient.any(), key
-        torch.testing.assert_close(found[key], gradient, rtol=1e-4, atol=1e-6, msg=key)
+    rows, at = tokens(rows=1).expand(4, -1), positions(name, rows=4).clone()
+    if view == "gap":
+        at[:2] = torch.arange(LENGTH)
+    geometry = PairGeometry(LENGTH, 0 if view == "gap" else 3, 4)
+    assert_same_with_checkpointing(lambda: model(architecture), rows, rows, geometry, position_ids=at)

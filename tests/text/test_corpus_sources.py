@@ -64,22 +64,6 @@ def test_parquet_rows(tmp_path: Path):
     assert pairs(path) == [("rows.parquet:1", "one"), ("rows.parquet:2", "two")]
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ('{"txt": "one"}\n', "line 1 .*'text'.*\n.*'txt'"),
-        ('{"text": "one"}\n{"text": \n', "line 2 "),
-        ('["one"]\n', "line 1 "),
-        ('{"text": 5}\n', "'text'.*int"),
-    ],
-)
-def test_bad_jsonl_names_the_line(tmp_path: Path, content: str, problem: str):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=problem):
-        load_corpus(str(path))
-
-
 def test_bad_parquet(tmp_path: Path):
     path = write_parquet(tmp_path / "rows.parquet", {"body": ["one"]})
     with pytest.raises(UsageError, match="'text'"):

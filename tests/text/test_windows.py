@@ -103,11 +103,6 @@ def test_sampler_is_uniform_over_all_legal_starts():
     assert chi_squared < 24.3, counts  # the 0.999 quantile with 7 degrees of freedom
 
 
-def test_sampler_can_take_a_whole_document(numbered):
-    window = WindowSampler(numbered).window(0, 300)
-    np.testing.assert_array_equal(window, numbered[2].ids)
-
-
 def test_packing_joins_all_documents_with_eos(numbered):
     (packed,) = pack_documents(numbered, eos_id=9999, seed=1)
     parts = [part.tolist() for part in np.split(packed.ids, np.flatnonzero(packed.ids == 9999) + 1)]

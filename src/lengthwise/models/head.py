@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 # Names of these settings in configurations. Whether a model obeys them is proven, not assumed.
 _SCALES = ("logit_scale", "lm_head_multiplier")
-_DIVISORS = ("logits_scaling",)
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 # Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
@@ -178,7 +177,7 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     config: Any = base.config
     config = config.get_text_config()
     scale = math.prod(getattr(config, name, None) or 1.0 for name in _SCALES)
-    divisor = math.prod(getattr(config, name, None) or 1.0 for name in _DIVISORS)
+    divisor = getattr(config, "logits_scaling", None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
     assert isinstance(own, nn.Linear)
     held = resident(own)

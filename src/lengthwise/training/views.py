@@ -68,10 +68,6 @@ class Positions(Settings):
         position_sampler(self.sampler, self.options)
         return self
 
-    def draw(self, generator: np.random.Generator, length: int) -> Tensor:
-        """Position ids [L]."""
-        return position_sampler(self.sampler, self.options)(generator, length, self.target_length)
-
 
 class View:
     """How the two windows of a training sample are made from one stretch of text.
@@ -139,8 +135,9 @@ class View:
 
         key, rows = [*key], torch.arange(self.length)
         sampled = None
-        if self.positions is not None:
-            sampled = self.positions.draw(_generator("positions", seed, key), self.length)
+        if (given := self.positions) is not None:
+            draw = position_sampler(given.sampler, given.options)
+            sampled = draw(_generator("positions", seed, key), self.length, given.target_length)
         if self.name == "truncation":
             low, high = offsets or self.offsets or (0, 0)
             offset = int(_generator("offset", seed, key).integers(low, high + 1))

@@ -1,0 +1,68 @@
+"""What the batteries of rope methods, samplers and attentions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.alignment import Objective, PairGeometry
+from lengthwise.models import find_head
+from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.training.recipe import Adapter
+from lengthwise.training.starting_model import add_adapter
+
+every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
+
+
+def gradients(
+    model: Any, ids: Tensor, labels: Tensor, geometry: PairGeometry, **positions: Tensor
+) -> dict[str, Tensor]:
+    """Of the objective, for every weight that gets one."""
+    output = model_alignment_loss(
+        model,
+        find_head(model),
+        ids,
+        labels,
+        geometry=geometry,
+        objective=Objective(alpha=1.0, divergence="jeffreys"),
+        **positions,
+    )
+    assert output.loss.isfinite()
+    output.loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same_with_checkpointing(make: Callable[[], Any], *batch: Any, **positions: Tensor) -> None:
+    """Every weight of the model that `make` makes has a finite gradient, the same with checkpointing."""
+    model, saving = make().train(), make().train()
+    saving.activation_checkpointing_enable({"use_reentrant": False})
+    expected, found = (gradients(each, *batch, **positions) for each in (model, saving))
+    assert found.keys() == expected.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in expected.items():
+        assert gradient.isfinite().all(), name
+        assert gradient.any(), name
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def assert_adapter_goes_on_and_off(model: Any, logits: Callable[[Any], Tensor]) -> Any:
+    """Fresh it changes nothing, trained it does, and without it the model is as before; the adapted model."""
+    before = logits(model)
+    adapted = add_adapter(model, Adapter(r=2))
+    torch.testing.assert_close(logits(adapted), before, rtol=1e-5, atol=1e-5)
+    torch.manual_seed(0)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.1)
+    assert (logits(adapted) - before).abs().max() > 1e-2
+    with adapted.disable_adapter():
+        torch.testing.assert_close(logits(adapted), before, rtol=1e-5, atol=1e-5)
+    return adapted
+
+
+def share_lost(found: Tensor, exact: Tensor) -> Tensor:
+    """The squared error as a share of the squared values."""
+    return (found.float() - exact).square().mean() / exact.square().mean()

@@ -1,4 +1,4 @@
-"""Ordinals, chains, association and aggregation, answered by readers who see a prompt's text alone."""
+"""Tracking, ordinals, chains, association and aggregation, answered by readers who see a prompt's text alone."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from lengthwise.text import Corpus
 NAMES = [
     task.name
     for family in FAMILIES
-    if family.name in ("ordinals", "chains", "association", "aggregation")
+    if family.name in ("tracking", "ordinals", "chains", "association", "aggregation")
     for task in family.tasks
 ]
 NUMBERS = dict(
     zip(("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"), range(8), strict=True)
 )
 LANDMARKS = {landmark: city for city, landmark in CITIES.items()}
+MOVED = re.compile(r"([A-Z]\w+) (?:spent|set|had|has|was|came) [\w ]*?(?:at|from|to) the (\w+)")
 LENGTHS = (3000, 4000)
 
 
@@ -48,6 +49,8 @@ def questions() -> Callable[[str], list[Question]]:
 def ideal(question: Question) -> str:
     """The answer, from the text of the prompt alone."""
     context, asked = question.prompt.split("\n\nQuestion: ")
+    if asked.startswith("Where is"):
+        return [place for who, place in MOVED.findall(context) if who == question.about][-1]
     if "note" in asked:
         number, subject = re.findall(r"the (\w+) note about the (\w+)\?", asked)[0]
         return re.findall(rf"note about the {subject} that begins with the word (\w+)", context)[
@@ -91,7 +94,7 @@ def test_one_reading_serves_all_questions_of_a_context(
     questions: Callable[[str], list[Question]], name: str
 ) -> None:
     first = [question for question in questions(name) if (question.length, question.unit) == (3000, "s000")]
-    assert len(first) == (8 if name.startswith(("ordinals", "association")) else 4)
+    assert len(first) == {"ordinals": 8, "association": 8, "tracking": 5}.get(name.split("_")[0], 4)
     assert len({question.context for question in first}) == 1
     assert len({question.key for question in first}) == len(first)
     assert len({question.prompt.partition("\n\nQuestion:")[0] for question in first}) == 1
@@ -101,7 +104,9 @@ def test_one_reading_serves_all_questions_of_a_context(
 def test_a_longer_prompt_has_more_background_alone(
     questions: Callable[[str], list[Question]], name: str
 ) -> None:
-    fact = re.compile(r"(?:Here is a note|The variable|The harbour of|A ship called|The flat)[^.]*\.")
+    places = "By evening [A-Z]|[A-Z][a-z]+ (?:spent|set|had|has|came)"
+    facts = f"Here is a note|The variable|The harbour of|A ship called|The flat|{places}"
+    fact = re.compile(rf"(?:{facts})[^.]*\.")
     short, long = ([q for q in questions(name) if q.length == length] for length in LENGTHS)
     for one, other in zip(short, long, strict=True):
         (text, asked), (longer, also) = (each.prompt.split("\n\nQuestion: ") for each in (one, other))
@@ -206,3 +211,16 @@ def test_most_common_is_clear(questions: Callable[[str], list[Question]]) -> Non
     for question in questions("aggregation_commonest"):
         flown = re.findall(rf"{question.about} flew a (\w+) flag", question.prompt)
         assert sorted(Counter(flown).values()) == [1, 2, 2, 5]
+
+
+@pytest.mark.parametrize(("name", "moves"), [("tracking_one_move", 1), ("tracking_two_moves", 2)])
+def test_the_last_place_of_a_person_is_at_the_depth(
+    questions: Callable[[str], list[Question]], name: str, moves: int
+) -> None:
+    for question in questions(name):
+        told = MOVED.findall(question.prompt)
+        own = [place for who, place in told if who == question.about]
+        assert len(set(own)) == len(own) == moves
+        assert sorted(place for _, place in told) == question.candidates
+        assert question.reached is not None
+        assert 100 * question.reached == pytest.approx(question.depth, abs=2)

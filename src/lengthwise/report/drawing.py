@@ -281,14 +281,13 @@ def curve_picture(
 
 
 def paired_differences(
-    rows: Sequence[Row], *, better: str, series: Sequence[str] = (), name: str = "paired-differences"
+    rows: Sequence[Row], *, better: str, name: str = "paired-differences"
 ) -> Picture | None:
     """Paired differences by distance, tokens kept or length; a line at 0 is no change.
 
     Args:
         rows: rows of ONE metric (one scale); those without a `reference` are left out.
         better: "lower" or "higher", written on the axis.
-        series: names in the order of another figure, whose colours and markers they get.
         name: file name without ending.
     """
     chosen = [row for row in rows if row.reference is not None and row.position is None]
@@ -301,7 +300,7 @@ def paired_differences(
     [(metric, unit)] = {(row.metric, row.unit) for row in chosen}
     references = ", ".join(sorted({row.reference for row in placed if row.reference}))
     return curve_picture(
-        {"": curves_of(placed, attrgetter(across), series=series)},
+        {"": curves_of(placed, attrgetter(across))},
         name=name,
         title=f"Difference of {metric} against {references}",
         across=f"{across} (tokens)",

@@ -53,14 +53,14 @@ def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts")
     )
 
 
-def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-position") -> Picture | None:
+def jeffreys_by_position(rows: Sequence[Row]) -> Picture | None:
     """Disagreement of the two contexts by position in the shorter one, for each model and length."""
     return _by_position(
         rows,
         "misalignment",
         "jeffreys",
         from_zero=True,
-        name=name,
+        name="jeffreys-by-position",
         title="Disagreement by position",
         up="Jeffreys (nats per token)",
         caption=f"0 means that the cut-off context changes nothing. {BANDS}",
@@ -112,7 +112,7 @@ def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance")
     )
 
 
-def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -> Picture | None:
+def recovered_by_kept(rows: Sequence[Row]) -> Picture | None:
     """The share of the gain that k distant tokens recover, by who chose them; a panel for each model."""
     chosen = [
         row
@@ -129,7 +129,7 @@ def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -
             series if len(panels) > 1 else "": curves_of(ours, attrgetter("kept"))
             for series, ours in panels.items()
         },
-        name=name,
+        name="recovered-by-kept",
         title="What a few distant tokens recover",
         across="distant tokens kept, k",
         up="share of the gain",
@@ -197,7 +197,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     )
 
 
-def differences_by_position(rows: Sequence[Row], *, name: str = "difference-by-position") -> Picture | None:
+def differences_by_position(rows: Sequence[Row]) -> Picture | None:
     """The mean absolute difference of two sides by position, and the benefit of repeated passages on both."""
     bins = [row for row in rows if row.position is not None and row.metric == "difference"]
     if all(row.position for row in bins):
@@ -227,7 +227,7 @@ def differences_by_position(rows: Sequence[Row], *, name: str = "difference-by-p
                 sides, attrgetter("distance"), series=[curve.label for curve in difference]
             ),
         },
-        name=name,
+        name="difference-by-position",
         title="B against A, by position and by distance",
         across="position, or distance of the passage (tokens)",
         up=NATS,

@@ -11,9 +11,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import load
-from lengthwise.models.embedded_models import write_converted
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_llama
 from tests.models.folders import rewritten
@@ -150,9 +149,3 @@ def test_wrong_values_of_an_adapter(copy: Path, change: dict):
 def test_wrong_values_of_a_configuration(copy: Path, change: dict):
     rewritten(copy / "model", **change)
     assert str(copy / "model") in failing(copy, adapter=False)
-
-
-def test_a_damaged_gguf_file(tmp_path: Path):
-    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(range(256)) * 8)
-    with pytest.raises(LengthwiseError, match=r"a\.gguf"):
-        write_converted(tmp_path / "a.gguf", tmp_path / "out")

@@ -6,22 +6,12 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, extend
-from lengthwise.models.position_limits import check_positions_fit, rope_by_input_length
+from lengthwise.models.position_limits import rope_by_input_length
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import tiny_model
 
 OPTIONS: dict[str, dict[str, Any]] = {"longrope": {"long_factor": [2.0] * 4}, "eabf": {"skip_layers": 1}}
-
-
-def test_a_table_of_positions_ends():
-    check_positions_fit(None, 10**9, name="m")
-    check_positions_fit(64, 64, name="m")
-    for setting in (None, "target_length"):
-        with pytest.raises(UsageError) as caught:
-            check_positions_fit(64, 65, name="m", setting=setting)
-        assert "65" in caught.value.problem
-        assert "64" in (caught.value.expected or "")
 
 
 def test_a_model_in_training_mode_is_not_ready():

@@ -18,6 +18,7 @@ _VOCABULARY = (
     "house garden window door winter summer and but because when never always light shadow letter answer"
 )
 _WORDS = _VOCABULARY.split()
+_EOS = "<|end|>"
 
 
 def tiny_text(words: int, *, seed: int = 0) -> str:
@@ -44,17 +45,15 @@ def _trained_bpe(vocab_size: int, specials: tuple[str, ...]) -> str:
     return tokenizer.to_str()
 
 
-def tiny_tokenizer(
-    *, vocab_size: int = 320, bos_token: str | None = None, eos_token: str | None = "<|end|>"
-) -> PreTrainedTokenizerFast:
+def tiny_tokenizer(*, vocab_size: int = 320, bos_token: str | None = None) -> PreTrainedTokenizerFast:
     """A byte-level BPE of exactly `vocab_size` ids that encodes any text; adds no special token by itself."""
-    specials = tuple(token for token in (eos_token, bos_token) if token is not None)
+    specials = (_EOS,) if bos_token is None else (_EOS, bos_token)
     tokenizer = Tokenizer.from_str(_trained_bpe(vocab_size, specials))
     assert tokenizer.get_vocab_size() == vocab_size, tokenizer.get_vocab_size()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=bos_token,
-        eos_token=eos_token,
+        eos_token=_EOS,
         clean_up_tokenization_spaces=False,
     )
 

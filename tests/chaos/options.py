@@ -51,16 +51,16 @@ WORDS = [
 OPTIONS: dict[str, list[str]] = {
     "--length": NUMBERS, "--limit": NUMBERS, "--seed": NUMBERS, "--batch-size": NUMBERS, "--max-length": NUMBERS,
     "--reference": NUMBERS, "--tolerance": NUMBERS, "--share": NUMBERS, "--distance": NUMBERS, "--short": NUMBERS,
-    "--stride": NUMBERS, "--depth": NUMBERS, "--fail-above": NUMBERS, "--steps": NUMBERS, "--factor": NUMBERS,
+    "--stride": NUMBERS, "--depth": NUMBERS, "--fail-above": NUMBERS,
     "--text": WORDS, "--split": WORDS, "--bos": WORDS, "--device": [*WORDS, "cpu", "cuda", "meta", "cuda:99"],
     "--dtype": [*WORDS, "float32", "bfloat16", "int8"], "--adapter": WORDS, "--estimator": ["lattice", "paper", *WORDS],
     "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS, "--selector": WORDS, "--kept": NUMBERS, "--gain": NUMBERS,
     "--key-tokens": WORDS, "--data": WORDS, "--served-model": WORDS, "--tokenizer": WORDS,
-    "--truncation": ["middle", "left", *WORDS], "--backend": ["native", "lm-eval", "x"],
+    "--truncation": ["middle", "left", *WORDS],
     "--stories": WORDS, "--chat": ["auto", "never", *WORDS], "--candidates": NUMBERS,
     "--set": ["a=b", "=", "x", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
               "data.corpus=''", "model=''", "positions.target_length=" + "9" * 30, "extend.factor=.inf", "a.b.c=[" ],
-    "--resume": [], "--overwrite": [], "--json": [],
+    "--resume": [], "--json": [],
 }  # fmt: skip
 TAKEN = {
     "measure": ["--length", "--limit", "--estimator"],

@@ -33,12 +33,6 @@ def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], command: list[
     assert (tmp_path / "run" / "figures" / "depth-needle_multi_key.svg").exists()
 
 
-def test_a_dry_run(lengthwise: Callable[..., Any], command: list[Any]) -> None:
-    plan = lengthwise(*command, "--dry-run", "--json").json
-    assert plan["questions"] == {"needle_multi_key": 4}
-    assert plan["longest_prompt"] <= 500
-
-
 def test_wrong_usage(lengthwise: Callable[..., Any], long_model: str) -> None:
     unknown = lengthwise("eval", long_model, "niddle")
     assert unknown.code == 2

@@ -71,11 +71,6 @@ class TestRefusals:
         assert f"original_length = {length} for the model" in message
         assert "2 to 128 tokens" in message
 
-    def test_an_unknown_method_or_option(self) -> None:
-        assert "'yarn'" in refusal(tiny_llama(), "yarm")
-        assert "'truncate'" in refusal(tiny_llama(), truncated=False)
-        assert "has 3 numbers" in refusal(tiny_llama(), "longrope", long_factor=[1.0, 2.0, 3.0])
-
     def test_a_model_that_does_not_do_what_its_configuration_says(self) -> None:
         model = tiny_llama()
         model.model.rotary_emb.inv_freq.mul_(0.5)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lengthwise_studies.skeleton import Produced, Study
 
 ALIGNMENT = {
-    "tables": ("paper.all_tables:ALL", "all tables of the paper and its rebuttal but table 1 and encodings"),
+    "tables": ("paper.all_tables:ALL", "all tables of the paper and its rebuttal but table 1"),
     "table1": ("paper.table1:STUDY", "does misalignment go with long-context scores?"),
     "table2": ("paper.tables:TABLE2.study", "the term on windows of T, two corpora"),
     "table3": ("paper.tables:TABLE3.study", "the term on windows of 2T, two extensions"),
@@ -37,7 +37,6 @@ ALIGNMENT = {
     ),
     "truncation": ("paper.rebuttal:TRUNCATION_TABLE.study", "read all, or the last T tokens? (rebuttal)"),
     "within": ("paper.rebuttal:WITHIN_TABLE.study", "loss within length T (rebuttal)"),
-    "encodings": ("paper.models:ENCODINGS", "misalignment by encoding (rebuttal)"),
     "figure1": ("section3.panel_page:FIGURE1", "mean, length, reparameterized length"),
     "figure3": ("section3.panel_page:FIGURE3", "sum and length by training length"),
     "figure4": ("section3.panel_page:FIGURE4", "sum by encoding and f"),

@@ -156,12 +156,6 @@ def _table1(results: Results, which: str) -> Table:
     return replace(table1.relations(results)[which], caption="")
 
 
-def _encodings(results: Results) -> Table:
-    from lengthwise_studies.paper.models import encodings_table
-
-    return replace(encodings_table(results), caption="")
-
-
 def _kept(root: Path, name: str, number: str, pattern: str = "") -> Table:
     from tools.docs.kept_tables import kept_table
 
@@ -253,7 +247,7 @@ def _file(kind: str, scale: str) -> str:
 
     if kind in PARTS:
         return "far"
-    return f"paper-{scale or 'default'}" if kind in (*TABLES, "table1", "encodings") else kind
+    return f"paper-{scale or 'default'}" if kind in (*TABLES, "table1") else kind
 
 
 def show(results: Results) -> list[Table]:
@@ -287,7 +281,6 @@ def show(results: Results) -> list[Table]:
         return [limits([results])]
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
-        "encodings": lambda: [_encodings(results)],
         "tiny-books": lambda: [_tiny_books(results)],
         "compare-real": lambda: [_compared(results, which) for which in ("faults", "sound")],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],

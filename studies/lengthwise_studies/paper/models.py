@@ -1,26 +1,17 @@
-"""Many models as they are, each loaded, extended where its arm names a method, and measured once.
-
-The rebuttal's question 6 is such a study: do other positional encodings have other misalignments?
-"""
+"""Many models as they are, each loaded, extended where its arm names a method, and measured once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Estimate, Table
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
-from lengthwise_studies.paper.sizes import PARTS, loss
-from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
-
-SHOWN = (*PARTS, loss(1), loss(4))
 
 
 def model_arm(
@@ -79,14 +70,6 @@ def run_models(out: Path, models: Models, **how: Any) -> Results:
     return experiment.run(out, scale, **how)
 
 
-def study_of_models(
-    title: str, sections: Callable[[Results, Path], list[Section]], scales: dict[str, Models]
-) -> Study:
-    """Models as a study of one part."""
-    part = Part(run=run_models, sections=sections, scales=scales, plan=Models.plan)
-    return Study(title=title, parts=(part,), takes=("seeds",))
-
-
 def lengths_of(results: Results, name: str) -> tuple[int, int]:
     """T of a model and the longest context that it reads, in tokens; misalignment is measured at T."""
     measures = results.config["arms"][name]["measures"]
@@ -99,39 +82,4 @@ def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | Non
     return range_over_seeds([row for row in results.rows if row.arm == name and quantity.is_in(row, trained)])
 
 
-def _encodings(model: TinyModel, **samples: int) -> tuple[Arm, ...]:
-    """The four encodings, and rope under each extension by 4."""
-    pairs = [(name, None) for name in ("rope", "nope", "alibi", "learned")]
-    pairs += [("rope", method) for method in ("pi", "ntk", "yarn")]
-    return tuple(
-        model_arm(name, replace(model, encoding=name), model.length, 4, method, **samples)
-        for name, method in pairs
-    )
-
-
-def encodings_table(results: Results) -> Table:
-    """One line for each encoding: SCE, its parts, and losses."""
-    return Table(
-        columns=["", *(one.heading for one in SHOWN)],
-        rows=[[name, *(number_of(results, name, one) for one in SHOWN)] for name in results.config["arms"]],
-        caption="Nats; means over pretraining seeds, in brackets the lowest and the highest",
-    )
-
-
-def encodings_sections(results: Results, folder: Path) -> list[Section]:
-    """The numbers by encoding as one section of a page."""
-    rebuttal = (
-        "The rebuttal answers that models with the same encoding differ widely in misalignment, and that changed "
-        "rope lowers it. These models share everything but the encoding, and their blocks differ: rope and NoPE are "
-        "Llama-like, ALiBi is a BLOOM, learned positions a GPT-2."
-    )
-    title, table = "Misalignment by positional encoding", encodings_table(results)
-    return [Section(title=title, paragraphs=[rebuttal], tables=[table], notes=results.notes)]
-
-
 SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)
-_SCALES = {
-    "default": Models(kind="encodings", arms=_encodings(TinyModel(steps=300), windows=96, segments=64)),
-    "smoke": Models(kind="encodings", arms=_encodings(SMALLEST, windows=2, segments=2), seeds=1),
-}
-ENCODINGS = study_of_models("Misalignment by positional encoding", encodings_sections, _SCALES)

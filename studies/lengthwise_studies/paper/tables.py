@@ -1,6 +1,6 @@
 """Tables 2 to 7 and 9 to 11 of the paper: the settings of each, and what it claims of them.
 
-Numbers that a claim lacks are not in the text that we have. Table 7 has the rebuttal's depths and weights, `models`
+Numbers that a claim lacks are not in the text that we have. Table 7 has the rebuttal's depths and weights, `table1`
 its encodings.
 """
 

@@ -263,7 +263,7 @@ def show(results: Results) -> list[Table]:
         return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
         found = [_verdicts(results), _differences(results), _times(results)]
-        if kind == "when":
+        if kind in ("when", "twenty"):
             from tools.docs.plane import points_of
 
             points_of(results)

@@ -94,12 +94,11 @@ def kept_index(root: Path, which: str) -> Table:
     """One line for each study of figures and theorems, or of the sparsity paper: claims by verdict."""
     rows: list[list[Cell]] = []
     for name, about in {"figures": FIGURES, "sparsity": SPARSITY}[which].items():
-        verdicts = [
-            row[table.columns.index("verdict")]
-            for table in kept_tables(name, root)
-            if table.caption == CLAIMS
-            for row in table.rows
-        ]
+        tables = kept_tables(name, root)
+        if not tables:
+            continue
+        claims = [table for table in tables if table.caption == CLAIMS]
+        verdicts = [row[table.columns.index("verdict")] for table in claims for row in table.rows]
         counts = Counter(one if one in (HOLDS, "yes") else one.partition(":")[0] for one in verdicts)
         hold, fail = counts[HOLDS] + counts["yes"], counts[FAILS]
         study = name.replace("-paper", " --scale paper")

@@ -15,16 +15,17 @@ from lengthwise_studies.paper.sizes import Size, loss
 from tools.docs.kept_results import kept_run
 
 POINTS = (
-    ("CLEX", "when", "CLEX", "CLEX"),
-    ("CLEX, less pretraining", "when", "CLEX, early", "CLEX, early"),
-    ("CLEX, logits x 0.8", "when", "CLEX, unsure", "CLEX, unsure"),
-    ("CLEX on code", "table2", "PG19", "start of CLEX on code"),
-    ("EABF", "table3", "EABF", "start of EABF"),
-    ("LongQLoRA", "table3", "LongQLoRA", "start of LongQLoRA"),
-    ("no extension", "table11", "no adjustment", "start of no adjustment"),
-    ("CREAM", "cream", "CREAM", "start of CREAM"),
+    ("CLEX", "when", "CLEX", "when", "CLEX"),
+    ("CLEX, 20 books", "twenty", "CLEX", "twenty", "CLEX"),
+    ("CLEX, less pretraining", "when", "CLEX, early", "when", "CLEX, early"),
+    ("CLEX, logits x 0.8", "when", "CLEX, unsure", "when", "CLEX, unsure"),
+    ("CLEX on code", "table2", "PG19", "when", "start of CLEX on code"),
+    ("EABF, 20 books", "twenty", "EABF", "twenty", "EABF"),
+    ("LongQLoRA, 20 books", "twenty", "LongQLoRA", "twenty", "LongQLoRA"),
+    ("no extension", "table11", "no adjustment", "when", "start of no adjustment"),
+    ("CREAM", "cream", "CREAM", "when", "start of CREAM"),
 )
-"""Name, kept run at the laptop's scale, its setting, and the setting of `when` that read the same start."""
+"""Name, kept run at the laptop's scale and its setting; the run and the setting that read the same start."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,17 @@ class Point:
 
 def points(root: Path) -> list[Point]:
     """Those of `POINTS` at the laptop's scale."""
-    starts = kept_run(root, "when-laptop")
     return [
-        _point(name, kept_run(root, f"{kind}-laptop"), setting, starts, start)
-        for name, kind, setting, start in POINTS
+        _point(name, kept_run(root, f"{kind}-laptop"), setting, kept_run(root, f"{of}-laptop"), start)
+        for name, kind, setting, of, start in POINTS
     ]
 
 
-def points_of(starts: Results) -> list[Point]:
-    """What a run of `when` by itself shows."""
-    return [_point(name, starts, setting, starts, start) for name, _, setting, start in POINTS]
+def points_of(run: Results) -> list[Point]:
+    """What a run of `when` or `twenty` by itself shows."""
+    return [
+        _point(name, run, setting, run, start) for name, _, setting, of, start in POINTS if of == run.kind
+    ]
 
 
 def _point(name: str, results: Results, setting: str, starts: Results, start: str) -> Point:

@@ -93,18 +93,17 @@ def plane_picture(root: Path) -> Picture:
     shown = [one for one in points(root) if one.sure and one.gain and one.term]
     with drawn(height=3.6) as (figure, grid):
         axes = grid[0, 0]
+        places: dict[str, tuple[float, float]] = {}
         for one in shown:
             assert one.sure and one.gain and one.term  # noqa: PT018
             (x, y, term) = (float(each.value or 0) for each in (one.sure, one.gain, one.term))
+            places[f"{one.name}: {term:+.3f}"] = x, -y
             helps = term < 0
             color = COLORS[2] if helps else COLORS[1]
             if one.gain.low is not None and one.gain.high is not None:
                 axes.plot([x, x], [-one.gain.low, -one.gain.high], color=color, linewidth=1.0)
             axes.plot(
                 [x], [-y], marker="o", color=color, markerfacecolor=color if helps else "white", linestyle=""
-            )
-            axes.annotate(
-                f"{one.name}: {term:+.3f}", (x, -y), xytext=(6, 3), textcoords="offset points", fontsize=8
             )
         axes.set_yscale("symlog", linthresh=0.05)
         axes.axvline(1.0, color="#888888", linewidth=0.8)
@@ -113,6 +112,12 @@ def plane_picture(root: Path) -> Picture:
             xlabel="inverse temperature of the start (above 1: not sure enough)",
             ylabel="gain of plain CE at 2T (nats)",
         )
+        pixels = axes.transData.transform([*places.values()])
+        for pixel, (label, place) in zip(pixels, places.items(), strict=True):
+            # A point with another just to its right has its label on the left.
+            left = any(0 < x < 60 and abs(y) < 15 for x, y in pixels - pixel)
+            beside = {"xytext": (-6, 3), "ha": "right"} if left else {"xytext": (6, 3), "ha": "left"}
+            axes.annotate(label, place, textcoords="offset points", fontsize=8, **beside)
         alt = "Across: inverse temperature of the start. Up: gain of plain cross entropy. " + "; ".join(
             f"{one.name}: {one.sure.text}, {one.term.text}" for one in shown if one.sure and one.term
         )

@@ -84,7 +84,6 @@ STARTS = tuple(
     )
     for name, one, corpus in (
         ("CLEX on code", CLEX, "pg19"),
-        ("LongQLoRA", LONGQLORA, "books"),
         ("no adjustment", RAW, "books"),
         ("CREAM", CREAM, "books"),
     )

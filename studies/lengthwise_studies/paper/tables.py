@@ -217,10 +217,8 @@ TABLE7 = PaperTable(
         for alpha, depth, direction, says in _AT_DEPTH
         if alpha != 0.3
     ),
-    sizes={
-        **SIZES,
-        "laptop-smollm2": replace(SIZES["laptop-smollm2"], asked=_EASIER, questions=24, lengths=(0.125,)),
-    },
+    sizes=SIZES
+    | {"laptop-smollm2": replace(SIZES["laptop-smollm2"], asked=_EASIER, questions=24, lengths=(0.125,))},
 )
 TABLE9 = replace(
     TABLE2,

@@ -95,8 +95,6 @@ class Scale:
 
 SCALES: dict[str, Scale] = {
     "default": Scale(seeds=5, steps=3000, batch=16, test_length=50, samples=256),
-    # SGD for the paper's number of steps, with a smaller batch.
-    "paper": Scale(seeds=5, steps=20_000, batch=16, test_length=50, samples=256, optimizers=("sgd",)),
     "smoke": Scale(seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2),
 }
 

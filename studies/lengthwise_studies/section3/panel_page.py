@@ -170,10 +170,18 @@ def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scal
     return Study(title=f"Synthetic studies: {title}", lead=LEAD, parts=parts, takes=("seeds", "steps"))
 
 
-FIGURE1 = _study("figure1", "figure 1, mean, length and reparameterized length", FIGURES["figure1"])
+_PAPERS = SCALES | {
+    # SGD for the paper's number of steps, with a smaller batch.
+    "paper": Scale(seeds=5, steps=20_000, batch=16, test_length=50, samples=256, optimizers=("sgd",)),
+}
+FIGURE1 = _study(
+    "figure1", "figure 1, mean, length and reparameterized length", FIGURES["figure1"], scales=_PAPERS
+)
 FIGURE3 = _study("figure3", "figure 3, sum and length by training length", FIGURES["figure3"])
-FIGURE4 = _study("figure4", "figure 4, sum by encoding and f", FIGURES["figure4"])
-FIGURE5 = _study("figure5", "figure 5, mean of bits with a uniform number of ones", FIGURES["figure5"])
+FIGURE4 = _study("figure4", "figure 4, sum by encoding and f", FIGURES["figure4"], scales=_PAPERS)
+FIGURE5 = _study(
+    "figure5", "figure 5, mean of bits with a uniform number of ones", FIGURES["figure5"], scales=_PAPERS
+)
 SECTION3 = _study(
     # The kind of its results is that of earlier versions.
     "all",

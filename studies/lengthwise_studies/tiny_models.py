@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_json, build_once, cache_dir
 from lengthwise.machine import progress
 from lengthwise.models.embedded_models import SHIPPED
-from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.positions.samplers import random_positions
 from lengthwise.text.corpus import load_corpus
@@ -38,7 +37,6 @@ LENGTHS = 8
 beyond the trained length keep their initial values: that is what learned positions are outside of training."""
 FARTHER = 4
 """RandomPos draws from this many times the window: as far as its model is read."""
-_CHUNK_ROWS = 256
 _HELD_OUT_WINDOWS = 128
 
 
@@ -252,47 +250,9 @@ def pretrain(
 
 
 def next_token_loss(model: PreTrainedModel, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before.
-
-    For a model whose logits are its hidden states times its output embedding.
-    """
-    hidden = final_hidden_states(model, tokens[:, :-1], position_ids=positions)
-    weight: Any = model.get_output_embeddings().weight  # pyright: ignore[reportOptionalMemberAccess]
-    loss = _LinearCrossEntropy.apply(hidden.flatten(0, 1), weight, tokens[:, 1:].flatten())
-    assert isinstance(loss, Tensor)
-    return loss
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    """cross_entropy(hidden @ weight.T, labels), with the gradients formed in the forward pass.
-
-    For a model this small, passing whole [N, V] tensors through memory costs as much as the head's matrix
-    products; a chunk of rows stays in the processor's cache.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-        rows = hidden.shape[0]
-        hidden_gradient = torch.empty_like(hidden)
-        weight_gradient = torch.zeros_like(weight)
-        total = hidden.new_zeros(())
-        for start in range(0, rows, _CHUNK_ROWS):
-            chunk = hidden[start : start + _CHUNK_ROWS]
-            target = labels[start : start + _CHUNK_ROWS, None]
-            logits = chunk @ weight.T
-            normalizer = logits.logsumexp(-1, keepdim=True)
-            total += (normalizer - logits.gather(1, target)).sum()
-            error = logits.sub_(normalizer).exp_()
-            error.scatter_add_(1, target, error.new_full(target.shape, -1.0))
-            hidden_gradient[start : start + _CHUNK_ROWS] = error @ weight
-            weight_gradient.addmm_(error.T, chunk)
-        ctx.save_for_backward(hidden_gradient.div_(rows), weight_gradient.div_(rows))
-        return total / rows
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradients[0], weight_gradient * gradients[0], None
+    """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before."""
+    logits = model(input_ids=tokens[:, :-1], position_ids=positions, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
 @torch.no_grad()

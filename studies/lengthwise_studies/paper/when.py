@@ -29,6 +29,7 @@ from lengthwise_studies.paper.methods import (
 )
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
 from lengthwise_studies.paper.sizes import SIZES, TWENTY, Size, loss
+from lengthwise_studies.paper.tables import AFTER_50, early
 
 PRINTED = "as printed 0.1"
 _WEIGHTS = (0.01, 0.03, 0.3)
@@ -132,7 +133,9 @@ TWENTY_TABLE = PaperTable(
     claims=(
         *_claims(ON_TWENTY[0], SCE, "SCE 0.01", "SCE 0.03", "SCE 0.3"),
         *(one for setting in ON_TWENTY[1:] for one in _claims(setting, SCE)),
+        *(early(setting, AFTER_50) for setting in (ON_TWENTY[0], ON_TWENTY[2])),
     ),
+    follows=True,
 )
 RATES_TABLE = PaperTable(
     name="rates",

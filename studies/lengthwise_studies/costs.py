@@ -232,13 +232,15 @@ def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
     trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, settings in measures.items():
         kind = measure_named(name)
+        times = 1
         if kind.reads == "questions":
-            depths = settings.get("depths", (0,))
-            many = len(settings["tasks"]) * len(depths) * (settings.get("samples") or 10)
-            yield from ((many * length, length) for length in settings.get("lengths", ()))
-        else:
-            for item in items_read(kind(**settings), trained=trained):
-                yield item.tokens, item.longest
+            if "lengths" not in settings:
+                # A data set: its files may not be here.
+                continue
+            # Every sample has as many tokens.
+            times, settings = settings["samples"], {**settings, "samples": 1}
+        for item in items_read(kind(**settings), trained=trained):
+            yield times * item.tokens, item.longest
 
 
 def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:
@@ -252,10 +254,11 @@ def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16
         documents = tuple(TokenDocument(str(index), ids) for index in range(64))
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
     # A word has at least one token.
-    words = tiny_text(getattr(resolved, "length", 1024) + 1024)
-    corpus = {str(index): words for index in range(texts)}
+    lengths = getattr(resolved, "lengths", (getattr(resolved, "length", 1024),))
+    corpus = dict.fromkeys(map(str, range(texts)), tiny_text(max(lengths) + 1024))
     text = Corpus.of("words", corpus, split="all", split_rule="")
-    return resolved.items(model, (text, tokenize(text, model.tokenizer, cache=False)), model)
+    read = text if measurement.reads == "questions" else (text, tokenize(text, model.tokenizer, cache=False))
+    return resolved.items(model, read, model)
 
 
 def attention_factors(model: Any, context: int) -> int:

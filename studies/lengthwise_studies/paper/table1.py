@@ -1,6 +1,6 @@
 """Table 1: does misalignment go with long-context scores, over models? And does something simpler do just as well?
 
-The paper has seven models and one correlation. Here are nineteen, the parts of SCE, ranks and partial correlations.
+The paper has seven models and one correlation. Here are 61, the parts of SCE, ranks and partial correlations.
 """
 
 from __future__ import annotations

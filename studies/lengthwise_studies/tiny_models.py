@@ -25,6 +25,7 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_json, build_once, cache_dir
 from lengthwise.machine import progress
 from lengthwise.models.embedded_models import SHIPPED
+from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.positions.samplers import random_positions
 from lengthwise.text.corpus import load_corpus
@@ -251,7 +252,9 @@ def pretrain(
 
 def next_token_loss(model: PreTrainedModel, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before."""
-    logits = model(input_ids=tokens[:, :-1], position_ids=positions, use_cache=False).logits
+    # Called directly, transformers would take positions with gaps for several texts in one row.
+    hidden = final_hidden_states(model, tokens[:, :-1], position_ids=positions)
+    logits = model.get_output_embeddings()(hidden)  # pyright: ignore[reportOptionalCall]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 

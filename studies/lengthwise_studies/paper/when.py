@@ -79,7 +79,7 @@ ON_TWENTY = (
     Setting(name="CLEX", adjustment=CLEX, **_ON_TWENTY),
     Setting(name="LongQLoRA", adjustment=LONGQLORA, **_ON_TWENTY),
 )
-ON_CODE = Setting(name="CLEX on code", adjustment=CLEX, corpus="pg19", start=_ON_TWENTY["start"])
+ON_CODE = Setting(name="CLEX, PG19", adjustment=CLEX, corpus="pg19", start=_ON_TWENTY["start"])
 STARTS = tuple(
     Setting(
         name=f"start of {name}", adjustment=one, corpus=corpus, basic=lambda *of: controlled_arms(*of)[:1]

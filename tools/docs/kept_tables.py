@@ -71,15 +71,18 @@ def kept_table(name: str, number: int, root: Path, pattern: str = "") -> Table:
 
 
 def kept_claims(root: Path, *names: str, pattern: str = "") -> Table:
-    """The verdicts of several studies in one table: the rows that match the pattern, as in `kept_table`."""
+    """The verdicts of several studies in one table: the rows that match the pattern, as in `kept_table`.
+
+    The place of a claim that was run at the paper's scale too says so.
+    """
     columns = ["place", "claim", "paper", "verdict"]
-    rows = [
-        [row[table.columns.index(column)] for column in columns]
-        for name in names
-        for table in kept_tables(name, root)
-        if table.caption == CLAIMS
-        for row in table.rows
-    ]
+    rows: list[list[Any]] = []
+    for name in names:
+        scale = ", scale paper" if name.endswith("-paper") else ""
+        for table in kept_tables(name, root):
+            if table.caption == CLAIMS:
+                every = ([row[table.columns.index(column)] for column in columns] for row in table.rows)
+                rows += [[f"{place}{scale}", *others] for place, *others in every]
     return Table(columns=columns, rows=_matching(rows, pattern))
 
 

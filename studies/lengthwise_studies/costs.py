@@ -237,7 +237,7 @@ def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
             if "lengths" not in settings:
                 # A data set: its files may not be here.
                 continue
-            # Every sample has as many tokens.
+            # All samples have the same number of tokens, but for a few.
             times, settings = settings["samples"], {**settings, "samples": 1}
         for item in items_read(kind(**settings), trained=trained):
             yield times * item.tokens, item.longest

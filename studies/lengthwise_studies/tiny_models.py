@@ -252,7 +252,7 @@ def pretrain(
 
 def next_token_loss(model: PreTrainedModel, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before."""
-    # Called directly, transformers would take positions with gaps for several texts in one row.
+    # Without a mask and a cache, transformers reads positions with gaps as several texts packed into one row.
     hidden = final_hidden_states(model, tokens[:, :-1], position_ids=positions)
     logits = model.get_output_embeddings()(hidden)  # pyright: ignore[reportOptionalCall]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())

@@ -199,8 +199,8 @@ _EASIER = ("needle_multi_key", "tracking_one_move")
 
 def _compared(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     """The arms that a claim names, without the two controls; alpha 0.3 where QA1 is asked."""
-    arms = (*controlled_arms(adjustment, size)[:3], *weights(0.3, 0.5)(size.window))
-    return arms if QA1 in size.asked else tuple(one for one in arms if one.name != "SCE 0.3")
+    alphas = (0.3, 0.5) if QA1 in size.asked else (0.5,)
+    return (*controlled_arms(adjustment, size)[:3], *weights(*alphas)(size.window))
 
 
 _SMOLLM2 = SIZES["laptop-smollm2"]

@@ -81,9 +81,9 @@ def plane_table(root: Path) -> Table:
         columns=[*columns, "of it, temperature", "the same at 4T"],
         rows=rows,
         notes=[
-            "Nats at 2T over three pretrainings, with 95 % intervals over seeds and documents; of inverse "
-            "temperature and the part of the temperature the lowest and the highest seed. The smallest inverse "
-            "temperature that is tried is 0.5. Empty cells were not measured."
+            "Nats at 2T over three pretrainings, with 95 % intervals over seeds and documents. For the inverse "
+            "temperature and its part of the term the brackets hold the lowest and the highest seed. No inverse "
+            "temperature below 0.5 was tried. Empty cells were not measured."
         ],
     )
 
@@ -114,9 +114,9 @@ def plane_picture(root: Path) -> Picture:
         )
         pixels = axes.transData.transform([*places.values()])
         for pixel, (label, place) in zip(pixels, places.items(), strict=True):
-            # A point with another just to its right has its label on the left.
+            # A point with another just to its right has its label on the left, below the bars of its neighbours.
             left = any(0 < x < 60 and abs(y) < 15 for x, y in pixels - pixel)
-            beside = {"xytext": (-6, 3), "ha": "right"} if left else {"xytext": (6, 3), "ha": "left"}
+            beside = {"xytext": (-6, -11), "ha": "right"} if left else {"xytext": (6, 3), "ha": "left"}
             axes.annotate(label, place, textcoords="offset points", fontsize=8, **beside)
         alt = "Across: inverse temperature of the start. Up: gain of plain cross entropy. " + "; ".join(
             f"{one.name}: {one.sure.text}, {one.term.text}" for one in shown if one.sure and one.term

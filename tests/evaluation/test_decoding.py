@@ -112,12 +112,18 @@ class Counting:
 def test_what_is_shared_is_read_once() -> None:
     model = loaded("llama-gqa")
     counting = Counting(model)
-    likelihoods(model, prompts(), ANSWERS, batch_size=8)
-    # 36 tokens but the last, which the shortest prompt's answers are predicted from; then the endings.
-    assert counting.read == [(1, 35), (3, 8), (1, 1), (2, 4)]
+    likelihoods(model, prompts(), ANSWERS)
+    # 36 tokens but the last, which the shortest prompt's answers are predicted from; then all that differs, of which
+    # the last row is read again as a proof.
+    assert counting.read == [(1, 35), (1, 1 + 5 + 2 + 2 + 1), (1, 8)]
+    counting.read.clear()
+    likelihoods(model, [random_tokens(30, 1)], [[(5, 6), (7, 8), (9,)]])
+    assert counting.read == [(1, 29), (1, 3)], (
+        "a question is read once for all its answers, and nothing proven twice"
+    )
     counting.read.clear()
     likelihoods(model, [random_tokens(60, 1)], [[(5, 6), (7, 8), (9,)]])
-    assert counting.read == [(1, 59), (1, 1), (1, 2), (1, 2)], "a question is read once for all its answers"
+    assert counting.read == [(1, 59), (1, 3), (1, 2)], "a longer text is a new proof"
     counting.read.clear()
     likelihoods(model, [random_tokens(50, 1)], [[(5,), (6,), (7,)]])
     assert counting.read == [(1, 50)], "answers of one token need one row, and no cache"

@@ -17,7 +17,9 @@ from transformers import (
 )
 
 from lengthwise.models import LoadedModel
-from lengthwise.models.branches import read_branch_by_branch, read_with_branches
+from lengthwise.models import branches as module
+from lengthwise.models.branches import read_branch_by_branch, read_tree, read_with_branches
+from lengthwise.models.reading import PieceReader
 from lengthwise.testing import tiny_tokenizer
 
 SIZES: dict[str, Any] = {
@@ -120,3 +122,35 @@ def test_a_text_without_branches(kind: str) -> None:
     torch.testing.assert_close(
         text, model.hidden_states(torch.from_numpy(TOKENS)[None])[0], rtol=1e-4, atol=1e-4
     )
+
+
+ROWS = [(7,), (7, 8), (7, 8, 9), (7, 9), (8, 7), (9, 9, 9, 9)]
+
+
+def tree(model: LoadedModel, size: int) -> list[torch.Tensor] | None:
+    reader = PieceReader(model)
+    reader.read(TOKENS[None, :size])
+    return read_tree(model, reader, ROWS, size)
+
+
+@pytest.mark.parametrize("most", [1, 4, 512])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_a_tree_is_its_rows_one_by_one(
+    kind: str, attention: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_NODES", most)
+    model = made(TOGETHER[kind], attention)
+    found = tree(model, 30)
+    assert found is not None
+    for row, states in zip(ROWS, found, strict=True):
+        whole = model.hidden_states(torch.tensor([[*TOKENS[:30].tolist(), *row]]))[0, 30:]
+        torch.testing.assert_close(states, whole, rtol=1e-4, atol=1e-4)
+
+
+def test_a_longer_text_is_proven_again() -> None:
+    model = made(ONE_BY_ONE["local attention inside a layer"], "eager")
+    assert tree(model, 4) is not None, "its windows of 16 tokens hold the text and all rows"
+    assert model.branches == 4
+    assert tree(model, 30) is None
+    assert tree(model, 4) is None, "refused once is refused"

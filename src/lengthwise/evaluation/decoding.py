@@ -1,10 +1,12 @@
 """Greedy replies and likelihoods of given answers, after prompts with a common beginning.
 
 One forward pass over the tokens that all prompts begin with keeps keys and values. Only what differs is read for each
-prompt, and after each question only the answers to rank. That equals reading each prompt whole, up to rounding. What
-differs is read in batches of nearly equal length, padded between the shared part and the rest; masks and positions
-keep the padding out. (A sliding window would count padding as tokens, so there only endings of one length are
-batched.)
+prompt. That equals reading each prompt whole, up to rounding.
+
+- The answers to rank are read as a tree: in one more pass each question once, and each answer after it.
+- Replies, and the answers of a model that cannot read a tree, are read in batches of nearly equal length, padded
+  between the shared part and the rest; masks and positions keep the padding out. (A sliding window would count
+  padding as tokens, so there only endings of one length are batched.)
 
 Logits are formed only for the rows that predict an answer's tokens, or for the last row. Nothing here takes
 gradients.
@@ -22,6 +24,7 @@ from torch import Tensor
 
 from lengthwise.measure.measurement import in_groups
 from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
+from lengthwise.models.branches import alike, read_tree
 from lengthwise.models.head import require_finite
 from lengthwise.models.loaded_model import naming_bad_logits, target_losses
 from lengthwise.models.position_limits import check_positions_fit
@@ -52,7 +55,7 @@ def likelihoods(
         model: loaded, in eval mode.
         prompts: token ids. Their common beginning is read once.
         answers: for each prompt the token ids of its answers, none empty.
-        batch_size: how many different endings are read at a time.
+        batch_size: how many different endings a model without a tree reads at a time.
 
     Raises:
         UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
@@ -75,10 +78,12 @@ def likelihoods(
     check_positions_fit(
         model.max_positions, max(len(row) for own in rows.values() for row in own), name=model.name
     )
-    hidden: dict[Tokens, Tensor] = {}
+    every = sorted(set().union(*rows.values()))
     with naming_bad_logits(model, _WHERE):
-        beginning, shared = _beginning(model, [*rows], min(map(len, prompts)) - 1)
-        for prompt, own in rows.items():
+        beginning, shared = _beginning(model, every, min(map(len, prompts)) - 1)
+        tree = read_tree(model, beginning, [row[shared:] for row in every], shared)
+        hidden = dict(zip(every, tree or [], strict=tree is not None))
+        for prompt, own in rows.items() if tree is None else ():
             after = beginning.fork(), shared
             for batch, states, _ in _endings(model, _by_length(own), len(prompt) - 1, batch_size, after):
                 hidden.update(zip(batch, states, strict=True))
@@ -170,8 +175,7 @@ def _beginning(
     """
     reader, read = after or (PieceReader(model), 0)
     # What the smallest and the greatest in dictionary order begin with, all others begin with too.
-    pairs = zip(min(rows), max(rows), strict=False)
-    shared = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)
+    shared = min(alike(min(rows), max(rows)), at_most)
     if (len(rows) - 1) * (shared - read) < _WORTH_SHARING:
         return reader, read
     reader.read(torch.tensor([rows[0][read:shared]]))

@@ -1,10 +1,15 @@
-"""A text read once, and the same continuation after several of its places, as if the text ended there."""
+"""A text read once, and several continuations of it: one after each of its places, or many after its end.
+
+Continuations take one forward pass together, under a mask by which each sees the text before it and itself. A model
+proves this on its first text, and again on every longer one (`LoadedModel.branches`): the last continuation must be
+what it is by itself. A model that fails, such as one with sliding windows, reads one continuation at a time.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import reason
+from lengthwise.models.position_limits import rope_by_input_length
 from lengthwise.models.reading import PieceReader, differs, reader_of
 
 if TYPE_CHECKING:
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
     from lengthwise.models.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
+
+_MOST_NODES = 512
+"""Tokens of a tree in one pass: more make the mask large and the pass no faster."""
 
 
 def read_with_branches(
@@ -32,9 +41,7 @@ def read_with_branches(
 ) -> tuple[Tensor, Tensor]:
     """Read a text and, after each of its places, a branch.
 
-    The text takes one forward pass. The branches of a doubling take another, under a mask by which each sees the text
-    before its place and itself. The first text of a model proves this (`LoadedModel.branches`): of all branches in
-    one pass, the last must give what it gives by itself. A model that fails, such as one with sliding windows, is
+    The text takes one forward pass, and the branches of a doubling another. A model that cannot read them together is
     read by `read_branch_by_branch`.
 
     Args:
@@ -51,12 +58,19 @@ def read_with_branches(
     if reader.cached and not places:
         text = model.hidden_states(torch.from_numpy(tokens)[None])[0]
         return text, text[:0]
-    if reader.cached and model.branches is not False:
+    if reader.cached and model.branches != 0:
         text = reader.read(tokens[None])[0]
-        if model.branches:
-            return text, _by_doubling(reader, branch, places)
-        if (branches := _proven(model, reader, branch, places, len(tokens))) is not None:
-            return text, branches
+
+        def last_alone() -> Tensor:
+            alone = reader.fork()
+            alone.cut(places[-1])
+            return alone.read(branch[None])[0]
+
+        branches = _proven(
+            model, len(tokens), lambda: [*_by_doubling(reader.fork(), branch, places)], last_alone
+        )
+        if branches is not None:
+            return text, torch.stack(branches)
     return read_branch_by_branch(model, tokens, branch, places, piece=piece)
 
 
@@ -104,20 +118,88 @@ def _in_one_pass(
     return reader.read_beside(np.tile(branch, len(places)), positions, mask).unflatten(0, (-1, size))
 
 
+def read_tree(
+    model: LoadedModel, reader: PieceReader, rows: Sequence[tuple[int, ...]], read: int
+) -> list[Tensor] | None:
+    """Continue a text with each of several rows, as if that row came alone.
+
+    Rows that begin alike share these tokens: a token sees the text and the tokens of its row before it.
+
+    Args:
+        model: the model.
+        reader: has read the text, and stays as it is.
+        rows: the tokens of each row, sorted, none empty.
+        read: the tokens of the text.
+
+    Returns:
+        What `model.head.logits` takes for the tokens of each row, [len(row), ...]; None if this model cannot.
+    """
+    if not read or model.branches == 0 or rope_by_input_length(model.config) is not None:
+        return None
+    return _proven(
+        model,
+        read,
+        lambda: [states for some in _of_one_pass(rows) for states in _tree(reader.fork(), some, read)],
+        lambda: reader.fork().read(np.array([rows[-1]]))[0],
+    )
+
+
+def alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _of_one_pass(rows: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """Groups of sorted rows, each of at least one, and else of at most `_MOST_NODES` tokens."""
+    groups: list[list[tuple[int, ...]]] = []
+    nodes = 0
+    for before, row in pairwise([(), *rows]):
+        nodes += len(row) - alike(before, row)
+        if not groups or nodes > _MOST_NODES:
+            groups.append([])
+            nodes = len(row)
+        groups[-1].append(row)
+    return groups
+
+
+def _tree(reader: PieceReader, rows: Sequence[tuple[int, ...]], read: int) -> list[Tensor]:
+    """Sorted rows in one pass, after a text of `read` tokens."""
+    tokens: list[int] = []
+    depths: list[int] = []
+    paths: list[list[int]] = [[]]
+    """The places of each row's tokens in `tokens`."""
+    for before, row in pairwise([(), *rows]):
+        same = alike(before, row)
+        paths.append([*paths[-1][:same], *range(len(tokens), len(tokens) + len(row) - same)])
+        tokens += row[same:]
+        depths += range(same, len(row))
+    sees = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+    for path in paths[1:]:
+        own = torch.tensor(path)
+        sees[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    text = torch.ones(len(tokens), read, dtype=torch.bool)
+    found = reader.read_beside(np.array(tokens), read + np.array(depths), torch.cat([text, sees], dim=1))
+    return [found[path] for path in paths[1:]]
+
+
 def _proven(
-    model: LoadedModel, reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
-) -> Tensor | None:
-    """The branches of the first text, if they can be read together; `model.branches` keeps whether."""
-    found: Tensor | None = None
+    model: LoadedModel,
+    read: int,
+    together: Callable[[], list[Tensor]],
+    last_alone: Callable[[], Tensor],
+) -> list[Tensor] | None:
+    """The continuations `together()` of a text of `read` tokens, if the model can; `model.branches` keeps whether."""
+    if model.branches is not None and read <= model.branches:
+        return together()
+    found: list[Tensor] | None = None
     try:
-        found = _in_one_pass(reader, branch, places, read)
-        reader.cut(places[-1])
-        why = differs(found[-1], reader.read(branch[None])[0])
+        found = together()
+        why = differs(found[-1], last_alone())
     # A model may fail in many ways under a mask and positions that it was not made for.
     except Exception as error:
         why = reason(error)
     if why is not None:
-        logger.info("%s: every branch is read by itself (slower): together %s", model.name, why)
+        logger.info("%s: every continuation is read by itself (slower): together %s", model.name, why)
         found = None
-    model.branches = found is not None
+    model.branches = 0 if found is None else read
     return found

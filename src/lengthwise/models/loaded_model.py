@@ -108,7 +108,8 @@ class LoadedModel:
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
         continues: whether its cache is proven to continue a text; None before `reader_of` has looked.
-        branches: whether it is proven to read several continuations at once; None before `read_with_branches` has.
+        branches: up to how many tokens of text it is proven to read several continuations at once; 0 if it cannot,
+            None before the first (`lengthwise.models.branches`).
         path: how a comparison reads it; every other measurement decides by itself.
         make_cache: (configuration, most tokens) -> the cache of that path; None: the model makes it.
     """
@@ -121,7 +122,7 @@ class LoadedModel:
     config: Any = field(init=False, repr=False)
     max_positions: int | None = field(init=False, repr=False)
     continues: bool | None = field(init=False, repr=False, compare=False, default=None)
-    branches: bool | None = field(init=False, repr=False, compare=False, default=None)
+    branches: int | None = field(init=False, repr=False, compare=False, default=None)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
     make_cache: Callable[[Any, int], Any] | None = field(default=None, repr=False)
 

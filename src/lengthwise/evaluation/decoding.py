@@ -61,41 +61,41 @@ def likelihoods(
         UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
         NonFiniteLogits: logits that are NaN or infinite.
     """
-    if not isinstance(model, LoadedModel):
-        # From the losses of given tokens: every answer is read after its whole prompt.
-        pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
-        with naming_bad_logits(model, _WHERE):
+    pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
+    with naming_bad_logits(model, _WHERE):
+        if isinstance(model, LoadedModel):
+            losses = _answer_losses(model, pairs, batch_size)
+        else:
+            # Every answer is read after its whole prompt.
             losses = model.token_losses(
                 [np.array([*prompt, *answer[:-1]]) for prompt, answer in pairs],
                 [np.array(answer) for _, answer in pairs],
             )
-        found = iter(-float(each.sum()) for each in losses)
-        return [[next(found) for _ in own] for own in answers]
+    found = iter(-float(each.sum()) for each in losses)
+    return [[next(found) for _ in own] for own in answers]
+
+
+def _answer_losses(
+    model: LoadedModel, pairs: Sequence[tuple[Tokens, Tokens]], batch_size: int
+) -> Sequence[Tensor]:
+    """-log p of each answer's tokens, for pairs of a prompt and an answer."""
     # The last token of an answer is never read; so answers of one token share one row.
-    rows: dict[Tokens, set[Tokens]] = {prompt: set() for prompt in prompts}
-    for prompt, own in zip(prompts, answers, strict=True):
-        rows[prompt] |= {(*prompt, *answer[:-1]) for answer in own}
-    check_positions_fit(
-        model.max_positions, max(len(row) for own in rows.values() for row in own), name=model.name
-    )
+    rows: dict[Tokens, set[Tokens]] = {prompt: set() for prompt, _ in pairs}
+    for prompt, answer in pairs:
+        rows[prompt].add((*prompt, *answer[:-1]))
     every = sorted(set().union(*rows.values()))
-    with naming_bad_logits(model, _WHERE):
-        beginning, shared = _beginning(model, every, min(map(len, prompts)) - 1)
-        tree = read_tree(model, beginning, [row[shared:] for row in every], shared)
-        hidden = dict(zip(every, tree or [], strict=tree is not None))
-        for prompt, own in rows.items() if tree is None else ():
-            after = beginning.fork(), shared
-            for batch, states, _ in _endings(model, _by_length(own), len(prompt) - 1, batch_size, after):
-                hidden.update(zip(batch, states, strict=True))
-
-        def log_likelihood(prompt: Tokens, answer: Tokens) -> float:
-            states = hidden[*prompt, *answer[:-1]][-len(answer) :]
-            return -float(target_losses(model, states, torch.tensor(answer)).sum())
-
-        return [
-            [log_likelihood(prompt, answer) for answer in own]
-            for prompt, own in zip(prompts, answers, strict=True)
-        ]
+    check_positions_fit(model.max_positions, max(map(len, every)), name=model.name)
+    beginning, shared = _beginning(model, every, min(map(len, rows)) - 1)
+    tree = read_tree(model, beginning, [row[shared:] for row in every], shared)
+    hidden = dict(zip(every, tree or [], strict=tree is not None))
+    for prompt, own in rows.items() if tree is None else ():
+        after = beginning.fork(), shared
+        for batch, states, _ in _endings(model, _by_length(own), len(prompt) - 1, batch_size, after):
+            hidden.update(zip(batch, states, strict=True))
+    predicting = [hidden[*prompt, *answer[:-1]][-len(answer) :] for prompt, answer in pairs]
+    # All answers at once: one at a time, most of the work would be reading the head's weights.
+    labels = torch.tensor([token for _, answer in pairs for token in answer])
+    return target_losses(model, torch.cat(predicting), labels).split([len(answer) for _, answer in pairs])
 
 
 @torch.no_grad()

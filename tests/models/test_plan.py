@@ -33,6 +33,12 @@ def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     assert cost.memory_bytes == (parameters + inside) * size + 4 * CHUNK_BYTES
     assert cost.dtype == str(torch.float32 if dtype == "auto" else torch.bfloat16).removeprefix("torch.")
     assert cost.seconds_at_least is not None
+    of_a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
+    kept = reading_cost(subject, tokens=1000, at_once=100, longest=50, cached=70)
+    assert kept.memory_bytes == cost.memory_bytes + 70 * of_a_token
+    piecewise = subject.model_copy(update={"read": "decode"})
+    in_pieces = reading_cost(piecewise, tokens=1000, at_once=100, longest=50)
+    assert in_pieces.memory_bytes == cost.memory_bytes + 100 * of_a_token
 
 
 @pytest.mark.usefixtures("cache")

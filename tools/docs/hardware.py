@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from lengthwise.alignment import Objective
 from lengthwise.measure.perplexity import Perplexity
 from lengthwise.models.known_shapes import SHAPES
-from lengthwise.models.plan import model_skeleton, reading_bytes
+from lengthwise.models.plan import cache_bytes, model_skeleton, reading_bytes
 from lengthwise.report.tables import Cell, Table
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
@@ -59,10 +59,7 @@ def _reading(size: str, length: int) -> int:
 
 def _reading_with_cache(size: str, length: int) -> int:
     """With the keys and values of a row, and of the copy that a question continues."""
-    config = config_of(size)
-    head = config.hidden_size // config.num_attention_heads
-    of_a_token = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * head
-    return _reading(size, length) + 2 * length * of_a_token
+    return _reading(size, length) + cache_bytes(config_of(size), 2 * length, itemsize=2)
 
 
 def training_table() -> Table:

@@ -42,6 +42,7 @@ class Evaluation(Measurement):
     """
 
     kind = "eval"
+    continues = True
     units = "samples"
     levels = ("chance", "effective_length")
     examples = (

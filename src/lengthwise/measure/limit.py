@@ -56,6 +56,7 @@ class Limit(WindowMeasurement):
     kind = "limit"
     task = "limit"
     one_by_one = True
+    continues = True
     display = Display(
         title="Effective context length",
         metrics={

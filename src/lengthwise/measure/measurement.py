@@ -90,6 +90,8 @@ class Measurement(Settings):
     """Fields that do not decide the numbers, or only through the BOS id."""
     levels: ClassVar[tuple[str, ...]] = ()
     """Metrics that are set, or that another number is made of: they have no paired difference."""
+    continues: ClassVar[bool] = False
+    """Whether it keeps the keys and values of an input, and copies them to continue it."""
     along_paths: ClassVar[bool] = False
     """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
     not_of_the_run: ClassVar[tuple[str, ...]] = ()

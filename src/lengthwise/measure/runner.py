@@ -149,8 +149,14 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         prepared.measurement.check_models(model, model, prepared.items)
     sides = [subject] if second is None else [subject, second]
     tokens, at_once = facts["tokens_to_run"] // len(sides), measurement.batch_size * prepared.longest
-    decoded = facts.get("decode_passes", 0)
-    cost = cost_of_sides(sides, tokens=tokens, at_once=at_once, longest=prepared.longest, decoded=decoded)
+    cost = cost_of_sides(
+        sides,
+        tokens=tokens,
+        at_once=at_once,
+        longest=prepared.longest,
+        cached=2 * prepared.longest if measurement.continues else 0,
+        decoded=facts.get("decode_passes", 0),
+    )
     return {"settings": settings, **facts, **cost.to_dict()}
 
 

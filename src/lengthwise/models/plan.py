@@ -102,7 +102,9 @@ def model_skeleton(config: Any) -> Any:
         raise UsageError(f"{name} cannot be built from its config.json: {reason(error)}") from error
 
 
-def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int, decoded: int = 0) -> Cost:
+def reading_cost(
+    subject: Subject, *, tokens: int, at_once: int, longest: int, cached: int = 0, decoded: int = 0
+) -> Cost:
     """The cost of reading `tokens` tokens in all, without gradients.
 
     Args:
@@ -110,6 +112,7 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int, d
         tokens: in all forward passes.
         at_once: in the largest pass, all rows of the batch.
         longest: in the longest row.
+        cached: whose keys and values are kept, copies included; those of reading in pieces come on top.
         decoded: how many of the tokens are read one at a time, if the subject reads so.
 
     Raises:
@@ -124,7 +127,10 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int, d
         dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
     device = usable_device(subject.device)
     itemsize = getattr(torch, dtype).itemsize
+    if not reading_path(subject).in_one_pass:
+        cached += at_once
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
+    memory += cache_bytes(config, cached, itemsize=itemsize)
     if subject.quantize is not None:
         memory -= bytes_saved(layers_to_quantize(model), subject.quantize, itemsize=itemsize)
     decoded = decoded if reading_path(subject).decode else 0
@@ -139,7 +145,7 @@ def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int, d
         dtype=dtype,
         memory_bytes=memory,
         memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
-        "without the libraries' own few hundred MB",
+        f"{'keys and values that are kept; ' if cached else ''}without the libraries' own few hundred MB",
         seconds_at_least=seconds,
         seconds_basis=basis,
     )
@@ -173,6 +179,17 @@ def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) 
     # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
     values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
     return values * itemsize + 4 * CHUNK_BYTES
+
+
+def cache_bytes(config: Any, tokens: int, *, itemsize: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens: 2 x layers x key heads x head_dim a token.
+
+    As if every layer kept all of them: an upper bound for layers with a sliding window.
+    """
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return 2 * text.num_hidden_layers * heads * head_dim * tokens * itemsize
 
 
 def layers_to_quantize(model: Any) -> list[nn.Linear]:

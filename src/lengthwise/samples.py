@@ -31,8 +31,8 @@ _RUNS = itertools.count()
 class SampleLog(dict[str, dict[str, Any]]):
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
-    A killed run leaves at most one torn last line; it is dropped on opening, so that sample is simply
-    done again. Every line carries the CRC-32 of its text, so a damaged sample never becomes part of a number.
+    A killed run leaves at most one torn last line. It counts as nothing, so that sample is done again, and the next line
+    takes its place. Reading changes no file: the line may be one that a running process is writing. Every line carries the CRC-32 of its text, so a damaged sample never becomes part of a number.
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
@@ -47,6 +47,8 @@ class SampleLog(dict[str, dict[str, Any]]):
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
         self._path = path
+        self._torn_at: int | None = None
+        """Where the torn last line begins."""
         # Processes that still send samples.
         self._others = process_count() - 1
         if path is not None and path.exists():
@@ -86,6 +88,9 @@ class SampleLog(dict[str, dict[str, Any]]):
         if self._path is not None:
             text = json.dumps({"key": key, **record}, allow_nan=False).encode()
             with writing(self._path), self._path.open("ab") as stream:
+                if self._torn_at is not None:
+                    stream.truncate(self._torn_at)
+                    self._torn_at = None
                 stream.write(b"%b%b%d}\n" % (text[:-1], _CHECKSUM, zlib.crc32(text)))
 
     def _read(self, path: Path) -> None:
@@ -102,8 +107,7 @@ class SampleLog(dict[str, dict[str, Any]]):
             record = json.loads(text + b"}")
             self[record.pop("key")] = record
         if len(whole) < len(data):
-            with path.open("r+b") as stream:
-                stream.truncate(len(whole))
+            self._torn_at = len(whole)
 
 
 def new_store() -> Any:

@@ -11,8 +11,9 @@ from torch import nn
 from transformers import LlamaModel
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models import Head, LoadedModel, as_model, load
+from lengthwise.models import Head, LoadedModel, as_model, load, open_model
 from lengthwise.models.resolve import quiet_transformers, read_config, resolve
+from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 from tests.models.folders import rewritten
@@ -207,6 +208,21 @@ class TestTokenizer:
         tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
         tokenizer.save_pretrained(folder)
         assert max(load(str(folder)).tokenizer.get_vocab().values()) == 320
+
+
+TAKEN_BY_OTHERS: dict[str, list[dict[str, Any]]] = {
+    "tiny-books": [{"served_model": "x"}, {"tokenizer": "x"}, {"rope_scaling": "linear:2"}, {"n_ctx": 64}],
+    "http://127.0.0.1:9/v1": [{"dtype": "float32"}, {"kv_cache": "static"}, {"n_ctx": 64}],
+    "llama.cpp:model.gguf": [{"adapter": "x"}, {"cache": "m:f"}, {"served_model": "x"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"), [(model, each) for model, several in TAKEN_BY_OTHERS.items() for each in several]
+)
+def test_a_setting_that_only_another_kind_of_model_takes(model: str, settings: dict[str, Any]):
+    with pytest.raises(UsageError, match="is given"):
+        open_model(Subject(model=model, **settings))
 
 
 @pytest.mark.usefixtures("offline")

@@ -80,19 +80,3 @@ def test_a_server_that_decodes_no_chosen_token_is_refused(
 ) -> None:
     assert run(["compare", str(folder), serve("echo").url, *options, "--b", "read=decode=8"]) == 2
     assert "a token that we choose" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (["--b", "kv_cache=static"], "kv_cache is given"),
-        (["--b", "dtype=float32"], "dtype is given"),
-        (["--a", "served_model=x"], "served_model is given"),
-        (["--a", "tokenizer=x"], "tokenizer is given"),
-    ],
-)
-def test_keys_that_a_side_cannot_take(
-    serve: Any, folder: Path, changes: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["compare", str(folder), serve().url, "--dry-run", *changes]) == 2
-    assert words in capsys.readouterr().err

@@ -30,8 +30,7 @@ def logits(model: Any, length: int = 100) -> torch.Tensor:
 
 
 def save(model: Any, path: Path) -> Path:
-    with quiet_transformers():
-        save_whole(model, tiny_tokenizer(), path)
+    save_whole(model, tiny_tokenizer(), path)
     return path
 
 

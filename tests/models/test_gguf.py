@@ -15,7 +15,6 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.task import fit
 from lengthwise.models import LoadedModel, extend, load, target_losses
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
-from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
@@ -192,8 +191,7 @@ class TestGemma3:
         loaded = load("gemma3-270m", dtype="bfloat16")
         ids = torch.randint(262_144, (1, 700), generator=torch.Generator().manual_seed(0))
         extend(loaded.model, "yarn", factor=2.0)
-        with quiet_transformers():
-            save_whole(loaded.model, loaded.tokenizer, tmp_path / "m")
+        save_whole(loaded.model, loaded.tokenizer, tmp_path / "m")
         again = load(str(tmp_path / "m"))
         assert again.extension == loaded.extension
         assert again.config.rope_parameters["sliding_attention"] == {

@@ -65,8 +65,7 @@ def test_only_full_attention_is_extended_and_survives_saving(method: str, tmp_pa
     marked = [hasattr(layer.self_attn, "query_scale_length") for layer in model.model.layers]
     assert marked == [False, False, False, method == "eabf"]
 
-    with quiet_transformers():
-        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+    save_whole(model, tiny_tokenizer(), tmp_path / "m")
     loaded = load(str(tmp_path / "m"))
     assert loaded.extension == extension
     assert (loaded.trained_length, loaded.config.max_position_embeddings) == (

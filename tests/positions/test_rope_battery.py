@@ -117,8 +117,7 @@ def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_pat
     model, extension = learned(method, architecture), extended(method, architecture)[1]
     tokens = ids(LONGER)
     expected = logits(model, tokens)
-    with quiet_transformers():
-        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+    save_whole(model, tiny_tokenizer(), tmp_path / "m")
     loaded = load(str(tmp_path / "m"))
     assert loaded.extension == extension
     torch.testing.assert_close(logits(loaded.model, tokens), expected, rtol=0, atol=0)
@@ -155,8 +154,7 @@ def test_in_bfloat16_it_loses_no_more_than_plain_rope(method: str, architecture:
     tokens = ids(LONGER)
     errors = []
     for name, model in (("plain", plain(architecture)), ("extended", learned(method, architecture))):
-        with quiet_transformers():
-            save_whole(model, tiny_tokenizer(), tmp_path / name)
+        save_whole(model, tiny_tokenizer(), tmp_path / name)
         half = load(str(tmp_path / name), dtype="bfloat16").model
         for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
             torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import lengthwise
@@ -21,6 +20,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.models.adapters import with_lora
 from tests.models.folders import rewritten
 
 L0 = 4096
@@ -215,13 +215,6 @@ class TestNulls:
             assert torch.equal(before[name], value), name
 
 
-def with_lora(model: Any, **settings: Any) -> Any:
-    with quiet_transformers():
-        return get_peft_model(
-            model, LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", **settings)
-        )
-
-
 class TestAdapters:
     @staticmethod
     def saved(tmp_path: Path, *, trained: bool = True, method: str | None = None) -> tuple[str, str]:
@@ -230,8 +223,7 @@ class TestAdapters:
         save_whole(base, tiny_tokenizer(), tmp_path / "base")
         if method is not None:
             extend(base, method, factor=2.0)
-        with quiet_transformers():
-            save_whole(with_lora(base, init_lora_weights=not trained), tiny_tokenizer(), tmp_path / "adapter")
+        save_whole(with_lora(base, init_lora_weights=not trained), tiny_tokenizer(), tmp_path / "adapter")
         return str(tmp_path / "base"), str(tmp_path / "adapter")
 
     def test_a_loaded_one(self, tmp_path: Path) -> None:
@@ -254,7 +246,9 @@ class TestAdapters:
         assert faults(lengthwise.load(base, adapter=adapter)).startswith(
             "adapter not loaded: every lora_B is zero"
         )
-        assert "changes nothing yet" in str(check_rope(with_lora(tiny_llama()))["notes"])
+        assert "changes nothing yet" in str(
+            check_rope(with_lora(tiny_llama(), init_lora_weights=True))["notes"]
+        )
 
     def test_whose_weights_have_other_names(self, tmp_path: Path) -> None:
         from safetensors.torch import load_file, save_file

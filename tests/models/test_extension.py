@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import MissingError, UsageError
@@ -17,6 +16,7 @@ from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import tiny_model
+from tests.models.adapters import with_lora
 from tests.models.folders import rewritten
 
 
@@ -126,17 +126,7 @@ def test_clex_weights_are_found_in_shards_and_missed_when_lost(tmp_path: Path) -
 class TestAdapters:
     @staticmethod
     def adapted(model: Any) -> Any:
-        torch.manual_seed(0)
-        learned = ["rotary_emb"] if clex_modules(model) else None
-        config = LoraConfig(
-            r=2,
-            task_type="CAUSAL_LM",
-            target_modules=["q_proj"],
-            init_lora_weights=False,
-            modules_to_save=learned,
-        )
-        with quiet_transformers():
-            wrapped = get_peft_model(model, config).eval()
+        wrapped = with_lora(model, modules_to_save=["rotary_emb"] if clex_modules(model) else None)
         for name, parameter in wrapped.named_parameters():
             if parameter.requires_grad and "frequencies.down" in name:
                 torch.nn.init.normal_(parameter, std=0.1)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import LlamaModel
 
@@ -15,12 +14,9 @@ from lengthwise.models import Head, LoadedModel, as_model, load, open_model
 from lengthwise.models.resolve import quiet_transformers, read_config, resolve
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
-from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
+from tests.models.adapters import with_lora
 from tests.models.folders import rewritten
-
-
-def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
-    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
 
 
 def save(model: Any, folder: Path, **options: Any) -> Path:
@@ -87,10 +83,7 @@ class TestLoad:
 class TestAdapter:
     @staticmethod
     def save_adapter(path: Path, model: nn.Module) -> nn.Module:
-        torch.manual_seed(0)
-        config = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], init_lora_weights=False)
-        with quiet_transformers():
-            wrapped = get_peft_model(model, config).eval()
+        wrapped = with_lora(model)
         wrapped.save_pretrained(path)
         return wrapped
 

@@ -13,7 +13,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.attention_methods import query_scale
-from lengthwise.positions.rope import Rope, ntk_base, plain_frequencies
+from lengthwise.positions.rope import Rope, plain_frequencies
 
 LENGTH, DIM = 4096, 64
 SLOWEST_LINEAR = (7.905694e-5, 5.928434e-5, 4.445699e-5, 3.333804e-5)
@@ -50,18 +50,6 @@ VECTORS: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[Any, Any, An
             (0.006818371, 0.004889443),
             (9.040738e-5, 6.483098e-5, 4.649019e-5, 3.333804e-5),
             3.534713,
-            1,
-        ),
-    ),
-    "dynamic_ntk at 8192": (
-        "dynamic_ntk",
-        {},
-        {"length": 8192},
-        (
-            (1, 0.7119551, 0.50688, 0.3608758),
-            (0.006120525, 0.004357539),
-            (7.390473e-5, 5.261685e-5, 3.746083e-5, 2.667043e-5),
-            3.471615,
             1,
         ),
     ),
@@ -191,22 +179,6 @@ def test_transformers_computes_the_same(name: str, partial: float, tokens: int) 
     ours, _, scaling = method(Rope(50000.0, dim, LENGTH, 4.0, tokens))
     torch.testing.assert_close(ours.float(), theirs, rtol=2e-6, atol=0)
     assert scaling == pytest.approx(scale, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ["ntk", "abf"])
-def test_methods_that_are_a_base_say_so_exactly(name: str) -> None:
-    parameters = rope_method(name)(Rope(10000.0, DIM, LENGTH, 4.0)).config
-    assert parameters is not None
-    assert parameters["rope_type"] == "default"
-    torch.testing.assert_close(
-        frequencies(name)[0], plain_frequencies(parameters["rope_theta"], DIM).float(), rtol=0, atol=0
-    )
-
-
-def test_the_bases_of_the_reference() -> None:
-    assert ntk_base(10000.0, DIM, 4) == pytest.approx(41829.36592889948, rel=1e-13)
-    assert ntk_base(10000.0, DIM, 5) == pytest.approx(52664.43433636452, rel=1e-13)
-    assert ntk_base(10000.0, DIM, 13) == pytest.approx(141213.75739786727, rel=1e-13)
 
 
 @pytest.mark.parametrize("alpha", [1.5, 4, 8.25])

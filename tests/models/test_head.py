@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -49,30 +50,22 @@ def test_scale_soft_cap_and_bias_are_those_of_the_configuration():
     assert head("llama-gqa").bias is None
 
 
-class OwnLogits(nn.Module):
-    """Something a model does to its logits that no configuration records."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        if self.kind == "scale":
-            return logits * 1.01
-        if self.kind == "cap":
-            return 100 * torch.tanh(logits / 100)
-        return logits.index_fill(-1, torch.tensor([7]), -torch.inf)
+# What a model may do to its logits that no configuration records.
+OWN_LOGITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scale": lambda logits: logits * 1.01,
+    "cap": lambda logits: 100 * torch.tanh(logits / 100),
+    "banned": lambda logits: logits.index_fill(-1, torch.tensor([7]), -torch.inf),
+}
 
 
-@pytest.mark.parametrize("kind", ["scale", "cap", "banned"])
+@pytest.mark.parametrize("kind", OWN_LOGITS)
 def test_an_unknown_head_is_found_out_and_full_logits_are_used(kind: str, caplog):
     model = tiny_llama(initializer_range=0.1)
-    change = OwnLogits(kind)
     own_forward = model.forward
 
     def forward(*args, **kwargs):
         output = own_forward(*args, **kwargs)
-        output.logits = change(output.logits)
+        output.logits = OWN_LOGITS[kind](output.logits)
         return output
 
     model.forward = forward

@@ -47,9 +47,8 @@ def test_the_whole_distribution(endpoint: Endpoint, local: LoadedModel) -> None:
 def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, folder: Path) -> None:
     shape = "vllm" if most else "echo"
     endpoint = Endpoint(serve(shape, most_logprobs=most).url, tokenizer=str(folder))
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="--max-logprobs -1"):
         endpoint.next_logits(IDS[:30])
-    assert "--max-logprobs -1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -59,32 +58,28 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
 def test_a_server_without_log_probabilities_is_refused(
     shape: str, said: str, serve: Any, folder: Path
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=said):
         Endpoint(serve(shape).url, tokenizer=str(folder))
-    assert said in caught.value.problem
 
 
 def test_entries_that_are_missing_later_are_an_error(stub: Stub, endpoint: Endpoint) -> None:
     stub.shape = "nulls"
-    with pytest.raises(LengthwiseError) as caught:
+    with pytest.raises(LengthwiseError, match="token 3"):
         endpoint.token_losses([IDS[:10]], [IDS[10:11]])
-    assert "token 3" in caught.value.problem
 
 
 @pytest.mark.parametrize("shape", ["vllm", "echo"])
 def test_another_tokenizer_is_refused(shape: str, serve: Any, folder: Path) -> None:
     other = tiny_tokenizer(vocab_size=300)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="tokenizer"):
         Endpoint(serve(shape, tokenizer=other).url, tokenizer=str(folder))
-    assert "tokenizer" in caught.value.problem
 
 
 @pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])
 def test_another_list_of_models_is_refused(listed: Any, stub: Stub, folder: Path) -> None:
     stub.answer = lambda *_: (200, listed)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="serves several models, or none"):
         Endpoint(stub.url, tokenizer=str(folder))
-    assert "serves several models, or none" in caught.value.problem
 
 
 def test_tokens_are_counted_where_tokenize_takes_other_fields(stub: Stub, folder: Path) -> None:
@@ -97,9 +92,8 @@ def test_tokens_are_counted_where_tokenize_takes_other_fields(stub: Stub, folder
 
 def test_a_completion_without_text_is_an_error(stub: Stub, endpoint: Endpoint) -> None:
     stub.answer = lambda *_: (200, {"choices": [{"text": None}]})
-    with pytest.raises(LengthwiseError) as caught:
+    with pytest.raises(LengthwiseError, match="no text"):
         endpoint.replies([[1, 2]], new_tokens=4, stop_ids=[], at_least=0)
-    assert "no text" in caught.value.problem
 
 
 def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub, endpoint: Endpoint) -> None:
@@ -111,9 +105,8 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub,
     assert len(endpoint.token_losses([np.resize(IDS, 510)], [np.resize(IDS, 511)[510:]])[0]) == 1
     # The server's own refusal of a length is passed on and not repeated.
     before = stub.seen.total()
-    with pytest.raises(LengthwiseError) as refused:
+    with pytest.raises(LengthwiseError, match="maximum context length is 512"):
         endpoint._log_probs([[1] * 520])
-    assert "maximum context length is 512" in str(refused.value)
     assert stub.seen.total() == before + 1
 
 
@@ -199,9 +192,8 @@ def test_a_proxy_of_the_environment_is_used(
 
 
 def test_the_served_model_is_named_or_the_only_one(stub: Stub, folder: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="tiny"):
         Endpoint(stub.url, served_model="other", tokenizer=str(folder))
-    assert "tiny" in str(caught.value.expected)
 
 
 def test_a_folder_with_the_tokenizer_alone(serve: Any, tmp_path: Path) -> None:
@@ -231,6 +223,5 @@ def test_the_key_goes_to_the_server_alone(
     stub.failures = [400]
     monkeypatch.setattr("tests.served.stub.NAME", "sk-secret")
     endpoint.served_model = "sk-secret"
-    with pytest.raises(LengthwiseError) as caught:
+    with pytest.raises(LengthwiseError, match=r"busy, \*\*\*"):
         endpoint.token_losses([IDS[:10]], [IDS[6:11]])
-    assert "busy, ***" in str(caught.value)

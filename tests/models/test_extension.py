@@ -262,11 +262,6 @@ def test_the_card_says_what_was_done(tmp_path: Path) -> None:
     card = (save(model, tmp_path / "m") / "README.md").read_text()
     for part in ("`yarn`", "from 64 tokens to 256 (factor 4)", "beta_fast = 16.0", "AutoModelForCausalLM"):
         assert part in card
-    clex = tiny_llama()
-    extend(clex, "clex", factor=4.0)
-    card = (save(clex, tmp_path / "c") / "README.md").read_text()
-    assert "loads with: `lengthwise.load`" in card
-    assert "rotary_emb.frequencies" in card
 
 
 def test_planning_changes_nothing() -> None:

@@ -36,20 +36,6 @@ def test_head_gives_the_models_own_logits(name: str, dtype: torch.dtype, toleran
     assert difference(model, head) <= tolerance
 
 
-def test_scale_soft_cap_and_bias_are_those_of_the_configuration():
-    def head(name: str) -> Head:
-        found = find_head(tiny_model(name))
-        assert isinstance(found, Head)
-        return found
-
-    assert head("cohere-scale").logit_scale == 0.25
-    assert head("granite-divisor").logit_scale == 1 / 8
-    assert head("gemma2-soft-cap").soft_cap == 5.0
-    assert head("gemma3-text").soft_cap is None
-    assert head("gptj-bias").bias is not None
-    assert head("llama-gqa").bias is None
-
-
 # What a model may do to its logits that no configuration records.
 OWN_LOGITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scale": lambda logits: logits * 1.01,

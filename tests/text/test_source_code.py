@@ -75,15 +75,11 @@ def test_other_files_are_left_out_and_counted(packages: Path) -> None:
 def test_a_package_without_any_of_its_files(
     packages: Path, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def version(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
     if gone:
         (packages / "sympy" / "__init__.py").unlink()
-        missing = importlib.metadata.PackageNotFoundError("sympy")
-
-        def version(package: str) -> str:
-            if package == "sympy":
-                raise missing
-            return "2.0"
-
         monkeypatch.setattr(importlib.metadata, "version", version)
     for path in (packages / "sympy").rglob("*s.py"):
         path.write_text("# another version\n")

@@ -67,21 +67,13 @@ class TestRefusals:
         assert "LlamaRotaryEmbedding" in refusal(model)
 
 
-def test_it_is_in_force_at_once_and_not_only_in_the_configuration() -> None:
-    # A configuration that is changed after loading changes nothing in transformers.
-    model = tiny_llama()
-    before = logits(model)
-    extension = extend(model, "pi", factor=2.0)
-    [(_, _, rotary)] = find_rotary(model)
-    torch.testing.assert_close(rotary.inv_freq, extension.inverse_frequencies()[0])
-    assert (logits(model) - before).abs().max() > 0.01
-    # Interpolation is rope at half the positions.
+def test_interpolation_is_rope_at_half_the_positions() -> None:
+    model, plain = tiny_llama(), tiny_llama()
+    # At once: a configuration that is changed after loading changes nothing in transformers.
+    extend(model, "pi", factor=2.0)
     halves = (torch.arange(100) / 2)[None]
-    model_before = tiny_llama()
     with torch.no_grad():
-        expected = model_before(
-            input_ids=ids(100), position_ids=halves, attention_mask=torch.ones(1, 100)
-        ).logits
+        expected = plain(input_ids=ids(100), position_ids=halves, attention_mask=torch.ones(1, 100)).logits
     torch.testing.assert_close(logits(model), expected)
 
 

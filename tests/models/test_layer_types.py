@@ -80,14 +80,6 @@ def test_only_full_attention_is_extended_and_survives_saving(method: str, tmp_pa
     assert "full_attention" in (tmp_path / "m" / "README.md").read_text()
 
 
-def test_interpolation_against_transformers_own() -> None:
-    rope = {
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 2.0},
-    }
-    torch.testing.assert_close(logits(extended("pi")), logits(gemma(rope_parameters=rope)), rtol=0, atol=0)
-
-
 def test_what_cannot_be_extended() -> None:
     with pytest.raises(UsageError, match="sliding_attention"):
         extend(tiny_model("gemma3-text", layer_types=["sliding_attention"] * 2), "yarn", factor=2.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,8 +105,3 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(
     numbers = FromLlamaCpp(pieces, ids[:-1]).numbers(labels, first)
     assert pieces.readings == 2
     np.testing.assert_allclose(numbers.values, expected.other, rtol=1e-5, atol=1e-6)
-
-
-def test_a_missing_package_is_exit_code_3(tmp_path: Path, lengthwise: Any):
-    outcome = lengthwise("compare", "tiny-books", f"llama.cpp:{tmp_path}/x.gguf", "--dry-run")
-    assert outcome.code == 3

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from lengthwise.cli.main import run as lengthwise
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
@@ -16,6 +15,7 @@ from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from lengthwise.testing import tiny_text
+from tests.served.stub import Stub
 
 SPECS: dict[str, Measurement] = {
     "ppl": Perplexity(lengths=(32, 64), segments=3, batch_size=2),
@@ -90,9 +90,8 @@ def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[Subject, Subjec
 
 
 def test_an_interrupted_run_continues(
-    serve: Any, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub: Stub, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = serve()
     run = Subject(model=stub.url, text=text, split="all", tokenizer=str(folder))
     spec = Perplexity(lengths=(32,), segments=4)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
@@ -117,13 +116,9 @@ def test_an_interrupted_run_continues(
         assert not file.is_file() or b"sk-secret" not in file.read_bytes()
 
 
-def test_dry_run_measures_nothing(
-    serve: Any, folder: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stub = serve()
-    common = [stub.url, "--tokenizer", str(folder), "--text", text, "--split", "all", "--dry-run", "--json"]
-    lengthwise(["ppl", *common, "--length", "64", "--limit", "2"])
-    plan = json.loads(capsys.readouterr().out)
+def test_dry_run_measures_nothing(lengthwise: Any, stub: Stub, folder: Path, text: str) -> None:
+    words = ["ppl", stub.url, "--tokenizer", folder, "--text", text, "--split", "all", "--length", 64]
+    plan = lengthwise(*words, "--limit", 2, "--dry-run", "--json").json
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)
     assert stub.seen["/v1/completions"] == 2

@@ -67,9 +67,9 @@ class TestRefusals:
         assert "LlamaRotaryEmbedding" in refusal(model)
 
 
-def test_interpolation_is_rope_at_half_the_positions() -> None:
+def test_it_is_in_force_at_once_and_not_only_in_the_configuration() -> None:
+    """A configuration that is changed after loading changes nothing; interpolation is rope at half the positions."""
     model, plain = tiny_llama(), tiny_llama()
-    # At once: a configuration that is changed after loading changes nothing in transformers.
     extend(model, "pi", factor=2.0)
     halves = (torch.arange(100) / 2)[None]
     with torch.no_grad():
@@ -210,6 +210,13 @@ class TestTime:
 
 
 class TestQueryScale:
+    def test_the_layers_that_scale(self) -> None:
+        for skip in (0, 1):
+            model = tiny_llama(num_hidden_layers=2)
+            extend(model, "eabf", factor=4.0, original_length=8, skip_layers=skip, theta=10000.0)
+            marked = [hasattr(layer.self_attn, "query_scale_length") for layer in model.model.layers]
+            assert marked == [skip == 0, True]
+
     @pytest.mark.parametrize("attention", ["sdpa", "eager"])
     def test_against_a_model_whose_last_query_is_longer(self, attention: str) -> None:
         # The last token's query at position 31 with L0 = 8 is longer by ln 32 / ln 8 = 5/3. In a model of one layer

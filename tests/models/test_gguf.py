@@ -13,9 +13,8 @@ from transformers import AutoTokenizer
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.task import fit
-from lengthwise.models import LoadedModel, extend, load, target_losses
+from lengthwise.models import LoadedModel, load, target_losses
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
-from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 from tests.gguf_files import write_gguf
@@ -186,17 +185,3 @@ class TestGemma3:
         # Two windows in fp32: 3.56 with BOS, 4.49 without.
         assert losses[2] == pytest.approx(3.56, abs=0.05)
         assert losses[None] - losses[2] > 0.7
-
-    def test_its_extension_survives_saving(self, tmp_path: Path) -> None:
-        loaded = load("gemma3-270m", dtype="bfloat16")
-        ids = torch.randint(262_144, (1, 700), generator=torch.Generator().manual_seed(0))
-        extend(loaded.model, "yarn", factor=2.0)
-        save_whole(loaded.model, loaded.tokenizer, tmp_path / "m")
-        again = load(str(tmp_path / "m"))
-        assert again.extension == loaded.extension
-        assert again.config.rope_parameters["sliding_attention"] == {
-            "rope_theta": 1e4,
-            "rope_type": "default",
-        }
-        assert again.config.max_position_embeddings == 65_536
-        assert torch.equal(again.hidden_states(ids), loaded.hidden_states(ids))

@@ -18,7 +18,7 @@ from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer
-from tests.architectures import tiny_model
+from tests.architectures import logits, tiny_model
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -37,12 +37,6 @@ def extended(method: str) -> Any:
     for _, module in clex_modules(model):
         torch.nn.init.normal_(module.frequencies.down, std=0.1)
     return model
-
-
-def logits(model: Any, length: int = 100) -> torch.Tensor:
-    ids = torch.randint(320, (1, length), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        return model(input_ids=ids).logits
 
 
 @pytest.mark.parametrize("method", ROPE_METHODS)

@@ -19,6 +19,11 @@ from tests.served.stub import Stub
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
 
 
+def assert_losses_of(local: LoadedModel, endpoint: Endpoint) -> None:
+    [theirs], [ours] = (model.token_losses([IDS[:10]], [IDS[6:11]]) for model in (endpoint, local))
+    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("shape", "protocol"), [("vllm", "prompt_logprobs"), ("echo", "echo")])
 def test_losses_are_the_models_own(
     shape: str, protocol: str, serve: Any, local: LoadedModel, folder: Path
@@ -117,9 +122,8 @@ def test_failures_that_pass_are_waited_out(
     stub = serve(failures=failures)
     endpoint = Endpoint(stub.url, tokenizer=str(folder))
     before = stub.seen["/v1/completions"]
-    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    assert_losses_of(local, endpoint)
     assert stub.seen["/v1/completions"] == before + len(failures) + 1
-    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again(
@@ -135,8 +139,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again(
 
     monkeypatch.setattr(stub, "answer", late_once)
     monkeypatch.setattr(client, "_TIMEOUT", 1.0)
-    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
-    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+    assert_losses_of(local, endpoint)
     assert len(asked) >= 2
 
 
@@ -186,9 +189,7 @@ def test_a_proxy_of_the_environment_is_used(
     )
     monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
     monkeypatch.setenv("no_proxy", "")
-    endpoint = Endpoint("http://model.invalid/v1", tokenizer=str(folder))
-    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
-    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+    assert_losses_of(local, Endpoint("http://model.invalid/v1", tokenizer=str(folder)))
 
 
 def test_the_served_model_is_named_or_the_only_one(stub: Stub, folder: Path) -> None:

@@ -203,19 +203,21 @@ class TestTokenizer:
         assert max(load(str(folder)).tokenizer.get_vocab().values()) == 320
 
 
-TAKEN_BY_OTHERS: dict[str, list[dict[str, Any]]] = {
-    "tiny-books": [{"served_model": "x"}, {"tokenizer": "x"}, {"rope_scaling": "linear:2"}, {"n_ctx": 64}],
-    "http://127.0.0.1:9/v1": [{"dtype": "float32"}, {"kv_cache": "static"}, {"n_ctx": 64}],
-    "llama.cpp:model.gguf": [{"adapter": "x"}, {"cache": "m:f"}, {"served_model": "x"}],
+OF_WEIGHTS = {"adapter": "x", "dtype": "float32", "quantize": "nf4", "attn": "eager", "cache": "m:f"}
+OF_LLAMA_CPP = {"rope_scaling": "linear:2", "n_ctx": 64}
+TAKEN_BY_OTHERS: dict[str, dict[str, Any]] = {
+    "tiny-books": {"served_model": "x", "tokenizer": "x", **OF_LLAMA_CPP},
+    "http://127.0.0.1:9/v1": {"kv_cache": "static", **OF_WEIGHTS, **OF_LLAMA_CPP},
+    "llama.cpp:model.gguf": {"served_model": "x", **OF_WEIGHTS},
 }
 
 
 @pytest.mark.parametrize(
-    ("model", "settings"), [(model, each) for model, several in TAKEN_BY_OTHERS.items() for each in several]
+    ("model", "name"), [(model, name) for model, settings in TAKEN_BY_OTHERS.items() for name in settings]
 )
-def test_a_setting_that_only_another_kind_of_model_takes(model: str, settings: dict[str, Any]):
-    with pytest.raises(UsageError, match="is given"):
-        open_model(Subject(model=model, **settings))
+def test_a_setting_that_only_another_kind_of_model_takes(model: str, name: str):
+    with pytest.raises(UsageError, match=f"{name} is given"):
+        open_model(Subject(model=model, **{name: TAKEN_BY_OTHERS[model][name]}))
 
 
 @pytest.mark.usefixtures("offline")

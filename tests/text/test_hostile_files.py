@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.text import load_corpus
-from lengthwise.text.corpus import EMPTY
 
 
 @pytest.mark.parametrize(
@@ -93,15 +89,3 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     assert marked.fingerprint == plain.fingerprint
     (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one two"}\n')
     assert load_corpus(str(tmp_path / "rows.jsonl")).documents == {"rows.jsonl:1": "one two"}
-
-
-@pytest.mark.parametrize("split", ["all", "test", "train"])
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: str) -> None:
-    texts = ["a b", None, "c d", "", "  ", "e f"]
-    path = tmp_path / f"rows.{suffix}"
-    if suffix == "jsonl":
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    else:
-        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
-    assert load_corpus(str(path), split=split).left_out == {EMPTY: 3}  # type: ignore[arg-type]

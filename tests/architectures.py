@@ -61,3 +61,14 @@ def tiny_model(name: str, *, vocab_size: int = 320, seed: int = 0, **overrides: 
         if bias is not None:
             torch.nn.init.normal_(bias)
     return model
+
+
+def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
+    """Token ids [B, T] for these models, the same at each call."""
+    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def logits(model: Any, length: int = 100) -> torch.Tensor:
+    """The model's own for one row of `random_ids`, [1, T, V]."""
+    return model(input_ids=random_ids(1, length)).logits

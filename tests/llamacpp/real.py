@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_run
+from lengthwise.text.embedded_texts import package_file
 from tools.docs.llamacpp_tables import KIND
 
 NAME = "smollm2-135m"
@@ -69,21 +69,13 @@ PAIRS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--length", type=int, nargs="*", help="other lengths, one pair of windows each")
-    parser.add_argument(
-        "--sides", nargs="*", default=list(SIDES), help="read these alone, and compare nothing"
-    )
-    given = parser.parse_args()
-    out: Path = given.out
+    out: Path = parser.parse_args().out
     treat_sigterm_as_interrupt()
     out.mkdir(parents=True, exist_ok=True)
-    lengths = dict.fromkeys(given.length, 1) if given.length else LENGTHS
-    for length, windows in lengths.items():
-        for side in given.sides:
+    for length, windows in LENGTHS.items():
+        for side in SIDES:
             keep(side, length, windows, out)
-    if given.sides != list(SIDES):
-        return
-    results = found(lengths, out)
+    results = found(out)
     (out / "results.json").write_text(results.to_json())
     failures = unexpected(results)
     print(*results.notes, *failures, sep="\n")
@@ -114,18 +106,15 @@ def folder_of(side: str, length: int, out: Path) -> Path:
 def gguf() -> Path:
     """SmolLM2's GGUF file, in its PyPI package."""
     [(module, file)] = EMBEDDED[NAME].gguf
-    spec = importlib.util.find_spec(module)
-    assert spec is not None, EMBEDDED[NAME].install
-    assert spec.submodule_search_locations, module
-    return Path(spec.submodule_search_locations[0]) / file
+    return package_file(module, file, install=EMBEDDED[NAME].install)
 
 
-def found(lengths: dict[int, int], out: Path) -> Results:
+def found(out: Path) -> Results:
     """The numbers of all pairs, from the kept predictions."""
     rows: list[Row] = []
     notes: list[str] = []
     for pair in PAIRS:
-        for length in lengths:
+        for length in LENGTHS:
             sides = [read_run(folder_of(side, length, out)) for side in (pair.a, pair.b)]
             results = difference_of_kept(*sides)
             # One tolerance for each length, which a row of the whole run does not say.
@@ -134,7 +123,7 @@ def found(lengths: dict[int, int], out: Path) -> Results:
     versions = {
         name: importlib.metadata.version(name) for name in ("llama-cpp-python", "torch", "transformers")
     }
-    config: dict[str, Any] = {"lengths": lengths, "sides": {k: list(v) for k, v in SIDES.items()}}
+    config: dict[str, Any] = {"lengths": LENGTHS, "sides": {k: list(v) for k, v in SIDES.items()}}
     return Results(
         kind=KIND,
         model_name=NAME,

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import load
-from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_llama
+from tests.models.adapters import with_lora
 from tests.models.folders import rewritten
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -31,9 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder `model` and an adapter `adapter`."""
     folder = tmp_path_factory.mktemp("made")
     save_tiny_model(folder / "model")
-    with quiet_transformers():
-        adapted = get_peft_model(tiny_llama(), LoraConfig(task_type="CAUSAL_LM", r=2))
-        adapted.save_pretrained(folder / "adapter")
+    with_lora(tiny_llama()).save_pretrained(folder / "adapter")
     return folder
 
 

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import BertConfig, BertLMHeadModel
 
 from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.testing import tiny_llama
-from tests.architectures import TINY_ARCHITECTURES, tiny_model
-
-
-def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
-    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
+from tests.models.adapters import with_lora
 
 
 def difference(model: nn.Module, head: Head | FullLogits) -> float:
@@ -39,55 +36,29 @@ def test_head_gives_the_models_own_logits(name: str, dtype: torch.dtype, toleran
     assert difference(model, head) <= tolerance
 
 
-def test_scale_soft_cap_and_bias_are_those_of_the_configuration():
-    def head(name: str) -> Head:
-        found = find_head(tiny_model(name))
-        assert isinstance(found, Head)
-        return found
-
-    assert head("cohere-scale").logit_scale == 0.25
-    assert head("granite-divisor").logit_scale == 1 / 8
-    assert head("gemma2-soft-cap").soft_cap == 5.0
-    assert head("gemma3-text").soft_cap is None
-    assert head("gptj-bias").bias is not None
-    assert head("llama-gqa").bias is None
+# What a model may do to its logits that no configuration records.
+OWN_LOGITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scale": lambda logits: logits * 1.01,
+    "cap": lambda logits: 100 * torch.tanh(logits / 100),
+    "banned": lambda logits: logits.index_fill(-1, torch.tensor([7]), -torch.inf),
+}
 
 
-class OwnLogits(nn.Module):
-    """Something a model does to its logits that no configuration records."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        if self.kind == "scale":
-            return logits * 1.01
-        if self.kind == "bias":
-            return logits + torch.linspace(0, 0.05, logits.shape[-1])
-        if self.kind == "cap":
-            return 100 * torch.tanh(logits / 100)
-        if self.kind == "banned":
-            return logits.index_fill(-1, torch.tensor([7]), -torch.inf)
-        return logits * torch.nan
-
-
-@pytest.mark.parametrize("kind", ["scale", "bias", "cap", "banned", "nan"])
+@pytest.mark.parametrize("kind", OWN_LOGITS)
 def test_an_unknown_head_is_found_out_and_full_logits_are_used(kind: str, caplog):
     model = tiny_llama(initializer_range=0.1)
-    change = OwnLogits(kind)
     own_forward = model.forward
 
     def forward(*args, **kwargs):
         output = own_forward(*args, **kwargs)
-        output.logits = change(output.logits)
+        output.logits = OWN_LOGITS[kind](output.logits)
         return output
 
     model.forward = forward
     with caplog.at_level(logging.WARNING):
         head = find_head(model)
     assert isinstance(head, FullLogits)
-    assert ("not all finite" if kind in ("banned", "nan") else "differ by") in head.reason
+    assert ("not all finite" if kind == "banned" else "differ by") in head.reason
     assert caplog.text.count("full logits are used") == 1
     with torch.no_grad():
         own = model(input_ids=random_ids()).logits
@@ -119,34 +90,17 @@ def test_finding_changes_neither_modes_nor_random_state():
     assert all(not module._forward_hooks for module in model.modules())
 
 
-# PEFT reads a property of transformers by its old name.
-peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize("zero", [False, True])
+def test_lora_on_the_head_goes_through_full_logits_even_while_it_is_zero(zero: bool):
+    model = with_lora(tiny_model("llama-gqa"), target_modules=["lm_head"], init_lora_weights=zero)
+    head = find_head(model)
+    assert isinstance(head, FullLogits)
+    assert "not a plain linear layer" in head.reason
+    assert difference(model, head) == 0
 
 
-def lora(model: nn.Module, **settings) -> nn.Module:
-    torch.manual_seed(0)
-    wrapped = get_peft_model(model, LoraConfig(r=2, task_type="CAUSAL_LM", **settings)).eval()
-    for name, parameter in wrapped.named_parameters():
-        if "lora_B" in name:
-            nn.init.normal_(parameter)
-    return wrapped
-
-
-@peft_warns
-def test_lora_on_the_head_goes_through_full_logits_even_while_it_is_zero():
-    untrained = get_peft_model(
-        tiny_model("llama-gqa"), LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["lm_head"])
-    )
-    for model in (untrained, lora(tiny_model("llama-gqa"), target_modules=["lm_head"])):
-        head = find_head(model)
-        assert isinstance(head, FullLogits)
-        assert "not a plain linear layer" in head.reason
-        assert difference(model, head) == 0
-
-
-@peft_warns
 def test_a_trained_copy_of_the_head_is_the_head():
-    model = lora(tiny_model("llama-gqa"), target_modules=["q_proj"], modules_to_save=["lm_head"])
+    model = with_lora(tiny_model("llama-gqa"), modules_to_save=["lm_head"])
     head = find_head(model)
     assert isinstance(head, Head)
     with torch.no_grad():

@@ -1,26 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
-import torch.distributed
-from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from peft import PromptTuningConfig, get_peft_model
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from lengthwise.errors import UsageError
 from lengthwise.models import capture_hidden_states, final_hidden_states, unwrap
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import tiny_llama
-from tests.architectures import TINY_ARCHITECTURES, tiny_model
-
-peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
-
-def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
-    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
+from tests.models.adapters import with_lora
 
 
 def gradients(model: nn.Module, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -63,13 +55,6 @@ def test_the_hook_is_removed_after_an_error():
     assert all(not module._forward_hooks for module in model.modules())
 
 
-@pytest.fixture
-def process_group(tmp_path: Path) -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize("find_unused", [False, True])
 def test_through_ddp_with_all_gradients(find_unused: bool):
@@ -92,10 +77,9 @@ def test_fsdp1_is_refused():
         final_hidden_states(wrapped, random_ids())
 
 
-@peft_warns
 def test_through_peft_and_compile_shells():
     model = tiny_model("llama-gqa")
-    wrapped = get_peft_model(model, LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"]))
+    wrapped = with_lora(model)
     assert unwrap(wrapped) is model
     assert unwrap(torch.compile(wrapped, backend="eager")) is model
     final_hidden_states(wrapped, random_ids()).square().sum().backward()
@@ -140,8 +124,8 @@ def test_what_is_no_transformers_model_is_refused():
         final_hidden_states(tiny_llama().model, random_ids())
 
 
-@peft_warns
 def test_virtual_tokens_are_refused():
-    model = get_peft_model(tiny_llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    with quiet_transformers():
+        model = get_peft_model(tiny_llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
     with pytest.raises(UsageError, match=r"15.*12"):
         final_hidden_states(model, random_ids())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,6 @@ def test_other_rope_scalings_are_refused(scaling: str):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"dtype": "float32"},
-        {"quantize": "nf4"},
-        {"adapter": "x"},
-        {"attn": "eager"},
-        {"cache": "m:f"},
-        {"served_model": "x"},
         {"kv_cache": "quanto-int4"},
         {"rope_scaling": "linear"},
         {"read": "chunks=1024"},
@@ -59,13 +52,6 @@ def test_other_rope_scalings_are_refused(scaling: str):
 def test_what_llama_cpp_cannot_take_is_refused_before_it_is_loaded(settings: dict[str, Any]):
     with pytest.raises(UsageError):
         open_model(Subject(model="llama.cpp:model.gguf", **settings))
-
-
-@pytest.mark.parametrize("model", ["tiny-books", "http://127.0.0.1:9/v1"])
-@pytest.mark.parametrize("settings", [{"rope_scaling": "linear:2"}, {"n_ctx": 64}])
-def test_other_sides_take_none_of_its_settings(model: str, settings: dict[str, Any]):
-    with pytest.raises(UsageError, match="is given"):
-        open_model(Subject(model=model, **settings))
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -119,8 +105,3 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(
     numbers = FromLlamaCpp(pieces, ids[:-1]).numbers(labels, first)
     assert pieces.readings == 2
     np.testing.assert_allclose(numbers.values, expected.other, rtol=1e-5, atol=1e-6)
-
-
-def test_a_missing_package_is_exit_code_3(tmp_path: Path, lengthwise: Any):
-    outcome = lengthwise("compare", "tiny-books", f"llama.cpp:{tmp_path}/x.gguf", "--dry-run")
-    assert outcome.code == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,14 +160,10 @@ def test_gradients_are_the_same_with_checkpointing(architecture: str, reentrant:
     assert_same(gradients(saving), expected)
 
 
-def test_gradients_are_the_same_in_a_wrapper_for_several_devices(tmp_path: Path):
+@pytest.mark.usefixtures("process_group")
+def test_gradients_are_the_same_in_a_wrapper_for_several_devices():
     expected = gradients(model("gemma3-text"))
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        found = gradients(DistributedDataParallel(model("gemma3-text")))
-    finally:
-        torch.distributed.destroy_process_group()
-    assert_same(found, expected)
+    assert_same(gradients(DistributedDataParallel(model("gemma3-text"))), expected)
 
 
 @pytest.mark.parametrize("method", ["yarn", "clex"])

@@ -7,7 +7,6 @@ import torch
 from lengthwise.errors import LengthwiseError
 from lengthwise.models import LoadedModel, NonFiniteLogits, head, naming_bad_logits, target_losses
 from lengthwise.models.head import require_finite
-from lengthwise.models.loaded_model import score_rows
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 VOCABULARY = 320
@@ -35,19 +34,6 @@ def test_target_losses_are_the_model_s_own(model: LoadedModel, rows: int):
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, expected.double(), rtol=1e-5, atol=1e-5)
     assert torch.equal(found, target_losses(model, hidden, tokens[0, 1:]))
-
-
-@pytest.mark.usefixtures("three_rows_a_chunk")
-def test_any_score_gets_its_rows_in_order(model: LoadedModel):
-    hidden = torch.randn(10, 32, generator=torch.Generator().manual_seed(0))
-    found = score_rows(
-        model, hidden, lambda logits, rows: torch.stack([logits.sum(-1), hidden[rows, 0]], dim=-1)
-    )
-    assert found.shape == (10, 2)
-    torch.testing.assert_close(found[:, 1], hidden[:, 0].double())
-    torch.testing.assert_close(
-        found[:, 0], model.head.logits(hidden).sum(-1).detach().double(), rtol=1e-4, atol=1e-4
-    )
 
 
 @pytest.mark.usefixtures("three_rows_a_chunk")

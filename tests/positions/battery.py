@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,8 +16,24 @@ from lengthwise.models import find_head
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
+from tests.architectures import tiny_model
 
 every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
+
+
+@cache
+def _made(architecture: str, window: int) -> Any:
+    return tiny_model(architecture, **({"sliding_window": window} if architecture == "mistral" else {}))
+
+
+def plain(architecture: str, *, window: int = 64) -> Any:
+    """A model of its own for each call. The sliding window of one of them is longer than the rows."""
+    return copy.deepcopy(_made(architecture, window))
+
+
+def tokens(length: int, rows: int = 2) -> Tensor:
+    """Ids [B, T], the same at each call."""
+    return torch.randint(1, 320, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
 def gradients(

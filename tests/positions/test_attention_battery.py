@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,16 @@ from lengthwise.models import extend, load
 from lengthwise.models.attention_layers import use_attention
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
+from lengthwise.positions.attention_methods import ShiftedSparse
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
 from tests.positions.battery import (
     assert_adapter_goes_on_and_off,
     assert_same_with_checkpointing,
     every_architecture,
+    plain,
     share_lost,
+    tokens,
 )
 
 GROUP, HEADS = 0.25, 4
@@ -35,24 +36,11 @@ LENGTHS = (16, 22)
 every_length = pytest.mark.parametrize("length", LENGTHS)
 
 
-@cache
-def _model(architecture: str) -> Any:
-    return tiny_model(architecture, **({"sliding_window": 64} if architecture == "mistral" else {}))
-
-
-def plain(architecture: str) -> Any:
-    return copy.deepcopy(_model(architecture))
-
-
 def sparse(architecture: str, **options: Any) -> Any:
     """In training mode, where it is in force; these models have no dropout."""
     model = plain(architecture)
     use_attention(model, "shifted_sparse", **({"group": GROUP} | options))
     return model.train()
-
-
-def tokens(length: int, rows: int = 2) -> Tensor:
-    return torch.randint(1, 320, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
@@ -157,8 +145,8 @@ def test_an_adapter_goes_on_and_off(architecture: str):
 @every_architecture
 def test_what_is_saved_is_the_plain_model(architecture: str, tmp_path: Path):
     model, ids = sparse(architecture), tokens(22)
+    save_whole(model, tiny_tokenizer(), tmp_path / "m")
     with quiet_transformers():
-        save_whole(model, tiny_tokenizer(), tmp_path / "m")
         alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
     assert "lengthwise" not in (tmp_path / "m" / "config.json").read_text()
     assert "lengthwise" not in alone.config._attn_implementation
@@ -184,32 +172,13 @@ def test_it_goes_together_with_scaled_queries(architecture: str, run_before: boo
 
 @every_architecture
 def test_scaled_queries(architecture: str):
-    """Of one layer: the logits of its attention grow by the scale of the query's position."""
-    model, seen = plain(architecture), []
-    use_attention(model, "query_scale", original_length=8, skip_layers=1)
-    scaled = logits(model, tokens(22))
-    by_hand = plain(architecture)
-    layer = by_hand.model.layers[1].self_attn
-    name = by_hand.config._attn_implementation
-
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    original = ALL_ATTENTION_FUNCTIONS[name]
-
-    def spy(module: Any, query: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if module is layer:
-            seen.append(module)
-            query = query * query_scale(torch.arange(22), 8)[:, None]
-        return original(module, query, *args, **kwargs)
-
-    ALL_ATTENTION_FUNCTIONS[name] = spy
-    try:
-        expected = logits(by_hand, tokens(22))
-    finally:
-        ALL_ATTENTION_FUNCTIONS[name] = original
-    assert seen
-    torch.testing.assert_close(scaled, expected, rtol=1e-4, atol=1e-5)
-    assert (scaled - logits(plain(architecture), tokens(22))).abs().max() > 1e-3
+    """As EABF with the model's own base, which `TestQueryScale` compares with longer queries."""
+    scaled, eabf = plain(architecture), plain(architecture)
+    use_attention(scaled, "query_scale", original_length=8, skip_layers=1)
+    theta = eabf.config.rope_parameters["rope_theta"]
+    extend(eabf, "eabf", factor=4.0, original_length=8, skip_layers=1, theta=theta)
+    torch.testing.assert_close(logits(scaled, tokens(22)), logits(eabf, tokens(22)), rtol=1e-4, atol=1e-5)
+    assert (logits(scaled, tokens(22)) - logits(plain(architecture), tokens(22))).abs().max() > 1e-3
 
 
 def test_models_with_another_attention_are_refused():

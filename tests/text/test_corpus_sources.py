@@ -8,6 +8,7 @@ import pytest
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, tokenize
+from lengthwise.text.corpus import EMPTY
 
 
 def write_parquet(path: Path, columns: dict[str, list]) -> Path:
@@ -62,6 +63,17 @@ def test_jsonl_line_separators_inside_text_do_not_break_lines(tmp_path: Path):
 def test_parquet_rows(tmp_path: Path):
     path = write_parquet(tmp_path / "rows.parquet", {"text": ["one", "two"], "n": [1, 2]})
     assert pairs(path) == [("rows.parquet:1", "one"), ("rows.parquet:2", "two")]
+
+
+@pytest.mark.parametrize("split", ["all", "test", "train"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: str):
+    texts = ["a b", None, "c d", "", "  ", "e f"]
+    if suffix == "jsonl":
+        path = write_jsonl(tmp_path / "rows.jsonl", [{"text": text} for text in texts])
+    else:
+        path = write_parquet(tmp_path / "rows.parquet", {"text": texts})
+    assert load_corpus(str(path), split=split).left_out == {EMPTY: 3}  # type: ignore[arg-type]
 
 
 def test_bad_parquet(tmp_path: Path):

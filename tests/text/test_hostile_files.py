@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.text import load_corpus
-from lengthwise.text.corpus import EMPTY
 
 
 @pytest.mark.parametrize(
@@ -50,9 +46,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_text", closed)
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=r"a\.txt"):
         load_corpus(str(tmp_path), split="all")
-    assert "a.txt" in refused.value.problem
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +61,8 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", scan)
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match="closed"):
         load_corpus(str(tmp_path), split="all")
-    assert "closed" in refused.value.problem
 
 
 def test_a_folder_named_as_a_file_and_a_pipe(tmp_path: Path) -> None:
@@ -95,15 +89,3 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     assert marked.fingerprint == plain.fingerprint
     (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one two"}\n')
     assert load_corpus(str(tmp_path / "rows.jsonl")).documents == {"rows.jsonl:1": "one two"}
-
-
-@pytest.mark.parametrize("split", ["all", "test", "train"])
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: str) -> None:
-    texts = ["a b", None, "c d", "", "  ", "e f"]
-    path = tmp_path / f"rows.{suffix}"
-    if suffix == "jsonl":
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    else:
-        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
-    assert load_corpus(str(path), split=split).left_out == {EMPTY: 3}  # type: ignore[arg-type]

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from lengthwise.text import EMBEDDED_CORPORA, embedded_texts, load_corpus
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three packages and a standard library of one or two files each, and their list."""
     files = {
         "torch": ("nn.py", "onnx/utils.py"),
@@ -26,29 +24,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     listed: dict[str, Any] = {}
     for package, names in files.items():
         for name in ("__init__.py", *names):
-            path = tmp_path / package / name
+            path = site / package / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"# {package}/{name}\n")
         hashes = {
-            f"{package}/{name}": hashlib.sha256((tmp_path / package / name).read_bytes()).hexdigest()
+            f"{package}/{name}": hashlib.sha256((site / package / name).read_bytes()).hexdigest()
             for name in names
         }
         listed[package] = {"version": "1.0", "files": hashes}
-    (tmp_path / "list.json").write_text(json.dumps(listed))
+    (site / "list.json").write_text(json.dumps(listed))
 
-    def find_spec(name: str) -> ModuleSpec | None:
-        origin = tmp_path / name / "__init__.py"
-        return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0+cpu")
     monkeypatch.setattr(embedded_texts.platform, "python_version", lambda: "3.99")
-    monkeypatch.setattr(embedded_texts.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
-    monkeypatch.setattr(embedded_texts, "LISTED", tmp_path / "list.json")
-    return tmp_path
+    monkeypatch.setattr(embedded_texts.sysconfig, "get_path", lambda _: str(site / "python"))
+    monkeypatch.setattr(embedded_texts, "LISTED", site / "list.json")
+    return site
 
 
-@pytest.mark.usefixtures("site")
+@pytest.mark.usefixtures("packages")
 def test_subpackages_are_held_out_whole() -> None:
     test, train = (load_corpus("code", split=split) for split in ("test", "train"))
     assert list(test.documents) == [
@@ -67,10 +60,10 @@ def test_subpackages_are_held_out_whole() -> None:
     assert len(load_corpus("code", split="all").documents) == 7
 
 
-def test_other_files_are_left_out_and_counted(site: Path) -> None:
+def test_other_files_are_left_out_and_counted(packages: Path) -> None:
     whole = load_corpus("code", split="train")
-    (site / "torch" / "onnx" / "utils.py").write_text("# changed\n")
-    (site / "python" / "argparse.py").unlink()
+    (packages / "torch" / "onnx" / "utils.py").write_text("# changed\n")
+    (packages / "python" / "argparse.py").unlink()
     train, every = (load_corpus("code", split=split) for split in ("train", "all"))
     assert len(train.documents) == 3, "what changed in the test split does not count here"
     assert dict(train.left_out) == {"that differ in python 3.99 from 1.0": 1}
@@ -79,18 +72,16 @@ def test_other_files_are_left_out_and_counted(site: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_package_without_any_of_its_files(site: Path, gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_any_of_its_files(
+    packages: Path, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
     if gone:
-        (site / "sympy" / "__init__.py").unlink()
-        missing = importlib.metadata.PackageNotFoundError("sympy")
-
-        def version(package: str) -> str:
-            if package == "sympy":
-                raise missing
-            return "2.0"
-
+        (packages / "sympy" / "__init__.py").unlink()
         monkeypatch.setattr(importlib.metadata, "version", version)
-    for path in (site / "sympy").rglob("*s.py"):
+    for path in (packages / "sympy").rglob("*s.py"):
         path.write_text("# another version\n")
     with pytest.raises(MissingError, match=r"sympy 1\.0") as caught:
         load_corpus("code", split="test")

@@ -61,28 +61,11 @@ def test_without_cache_nothing_is_written(corpus: Corpus, cache: Path, tokenizer
     assert not cache.exists()
 
 
-def flip_a_token(content: bytes) -> bytes:
-    return content[:400] + bytes([content[400] ^ 1]) + content[401:]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        flip_a_token,
-        lambda content: content[: len(content) // 2],
-        lambda _: b"",
-        lambda _: b"not a header\n",
-        lambda _: b"[1, 2]\n",
-        lambda _: b"[" * 100_000 + b"\n",
-        lambda content: content.replace(b"<i4", b"<i2"),
-    ],
-    ids=["flipped", "cut", "empty", "header", "list", "nested", "dtype"],
-)
-def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog, damage):
+def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog):
     good = tokenize(corpus, tokenizer)
     (entry,) = entries(cache)
     whole = entry.read_bytes()
-    entry.write_bytes(damage(whole))
+    entry.write_bytes(whole[:400] + bytes([whole[400] ^ 1]) + whole[401:])
     # What was verified is remembered within a process.
     files._VERIFIED.clear()
     with caplog.at_level(logging.WARNING):

@@ -137,11 +137,6 @@ def test_always_and_never():
     assert resolve_bos(bos_adding_tokenizer(), "never") is None
 
 
-def test_always_without_a_bos_token_is_refused():
-    with pytest.raises(UsageError):
-        resolve_bos(tiny_tokenizer(), "always")
-
-
 def test_an_unknown_bos_is_refused():
     with pytest.raises(UsageError, match="'always'"):
         resolve_bos(tiny_tokenizer(), "alwasy")

@@ -37,7 +37,7 @@ def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any
     Raises:
         LengthwiseError: `path` cannot be written, or is not empty.
     """
-    with writing(path):
+    with writing(path), quiet_transformers():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
         try:
@@ -68,8 +68,7 @@ def push_to_hub(
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
-        with quiet_transformers():
-            save_whole(loaded.model, loaded.tokenizer, folder)
+        save_whole(loaded.model, loaded.tokenizer, folder)
         try:
             api = HfApi()
             api.create_repo(repo_id, private=private, exist_ok=True)
@@ -176,8 +175,7 @@ def save_extended(
     extension = extend(
         loaded.model, method, factor=factor, original_length=original_length, name=model, **(options or {})
     )
-    with quiet_transformers():
-        save_whole(loaded.model, loaded.tokenizer, out)
+    save_whole(loaded.model, loaded.tokenizer, out)
     return _facts(model, extension, loaded.config) | {"written_to": str(out)}
 
 

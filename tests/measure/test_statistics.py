@@ -48,6 +48,7 @@ def test_one_document_has_no_interval():
     row = estimate(statistic([("a", [1, 1]), ("a", [2, 1])]))
     assert row.value == 1.5
     assert (row.stderr, row.ci_low, row.ci_high) == (None, None, None)
+    assert [len(few_documents(count, "documents")) for count in (1, 8)] == [1, 0]
 
 
 def test_an_empty_bin_has_no_value():

@@ -189,22 +189,6 @@ def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: Subject)
         measure(influence, run, out=tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"short": 30},
-        {"kept": (4,)},
-        {"candidates": 24},
-        {"examined": 33},
-        {"kept": ()},
-        {"gain": float("nan")},
-    ],
-)
-def test_settings_that_cannot_work(wrong: dict[str, Any]):
-    with pytest.raises(UsageError):
-        Influence(**{**SMALL, **wrong})
-
-
 def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
     other = LoadedModel(tiny_llama(vocab_size=330), tiny_tokenizer(vocab_size=330), "other", "memory")
     with pytest.raises(UsageError):

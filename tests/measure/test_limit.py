@@ -291,30 +291,8 @@ def test_bad_logits_name_the_position(fake):
         measured(reading(fake, logits), without_repetition(), length=256, **SETTINGS)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tolerance": 0.0}, "tolerance is 0"),
-        ({"share": 1.0}, "share is 1"),
-        ({"reference": 60}, "reference is 60"),
-        ({"reference": 8}, "reference is 8"),
-        ({"length": 100}, "100 tokens is too short"),
-        ({"scored": 16}, "scored is 16"),
-        ({"windows": 0}, "windows is 0"),
-        ({"length": 5024}, "needs 5057 tokens, the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{**SETTINGS, "length": 256, **change})
-
-
-def test_the_longest_context_is_found_from_the_trained_length(model, documents):
-    """128 tokens: 8 x 128 are more than the documents have."""
-    with pytest.raises(UsageError, match="needs 1057 tokens"):
-        measured(model, documents, windows=1, passage=16, scored=12)
-
-
-def test_the_reference_is_found_from_the_trained_length(model, documents):
-    found = measured(model, documents, length=256, windows=1, passage=16, scored=12)
-    assert found.provenance["measurement"]["reference"] == 32
+def test_length_and_reference_follow_from_the_trained_length(model):
+    found = Limit(passage=16, scored=12).resolved(model, model)
+    assert (model.trained_length, found.length, found.reference) == (128, 1024, 32)
+    with pytest.raises(UsageError, match="100 tokens is too short"):
+        Limit(**SETTINGS, length=100).resolved(model, model)

@@ -201,19 +201,3 @@ def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel,
     short = loaded(1, tiny_tokenizer(), max_position_embeddings=64)
     notes = measured(short, corpus, **SETTINGS).notes
     assert any("The evaluator was trained for 64 tokens" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"length": 56}, "texts of 56 tokens have none whose short context, up to 56 tokens"),
-        ({"length": 56, "short": 45, "stride": None}, r"up to 56 tokens \(short 45 \+ stride 11\)"),
-        ({"alpha": -1.0}, "alpha is -1"),
-        ({"stride": 0}, "stride is 0"),
-        ({"texts": 0}, "texts is 0"),
-        ({"length": 9000}, "the text is too short"),
-    ],
-)
-def test_wrong_settings(evaluator: LoadedModel, corpus: Corpus, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(evaluator, corpus, **{**SETTINGS, **change})

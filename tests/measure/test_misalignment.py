@@ -215,24 +215,6 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
         measured(fake(logits, 320), documents, lengths=[16], windows=1, views=8)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lengths": [3]}, "lengths is 3"),
-        ({"lengths": []}, "lengths"),
-        ({"windows": 0}, "windows is 0"),
-        ({"views": 1}, "views is 1"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"estimator": "latice"}, "did you mean 'lattice'"),
-        ({"bos": "sometimes"}, "bos"),
-        ({"lengths": [1000]}, "the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{"lengths": [16], "windows": 2, **change})
-
-
 def test_a_model_in_training_mode_is_refused(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
     model.model.training = True

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
@@ -153,19 +153,3 @@ def test_bad_logits_name_the_position(fake, documents):
 
     with pytest.raises(LengthwiseError, match=r"fake .* at position 19 of tokens \d+ to \d+ of 'doc"):
         measured(fake(logits, 320), documents, lengths=[8, 32], segments=2)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lengths": [300, 1024]}, r"length 300 does not divide .* 1024\n.*256, 512"),
-        ({"lengths": [3, 8]}, "same tokens: 2, 4"),
-        ({"lengths": [1, 8]}, "lengths is 1"),
-        ({"segments": 0}, "segments is 0"),
-        ({"batch_size": -1}, "batch_size is -1"),
-        ({"lengths": [2048]}, "needs 2049 tokens, the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{"lengths": [8], "segments": 2, **change})

@@ -177,7 +177,7 @@ def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path
     assert sound.value is None
     assert sound.p_holm is None
     assert any(row.metric == "benefit" and row.value is not None and row.reference for row in result.rows)
-    assert not any(row.metric == "tolerance" and row.reference for row in result.rows)
+    assert not any(row.metric in ("tolerance", "used_level") and row.reference for row in result.rows)
     assert any("lower bound" in note for note in result.notes)
 
 

@@ -123,18 +123,12 @@ def test_the_numbers_are_ratios_of_sums():
 
 
 @pytest.fixture(scope="module")
-def model() -> LoadedModel:
-    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
-
-
-@pytest.fixture(scope="module")
 def texts() -> list[str]:
     return [tiny_text(300, seed=seed) for seed in range(3)]
 
 
-def test_another_model_chooses(model: LoadedModel, texts: list[str]):
-    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    itself, helped = (measure(Influence(**SMALL), model, texts, other=one) for one in (None, other))
+def test_another_model_chooses(model: LoadedModel, other_model: LoadedModel, texts: list[str]):
+    itself, helped = (measure(Influence(**SMALL), model, texts, other=one) for one in (None, other_model))
     assert (itself.provenance["measurement"]["selector"], helped.provenance["measurement"]["selector"]) == (
         None,
         "other",
@@ -164,12 +158,13 @@ def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts:
     ]
 
 
-def test_only_what_is_of_the_same_tokens_is_compared(model: LoadedModel, texts: list[str]):
-    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    whole = [measure(Influence(**SMALL), one, texts) for one in (model, other)]
+def test_only_what_is_of_the_same_tokens_is_compared(
+    model: LoadedModel, other_model: LoadedModel, texts: list[str]
+):
+    whole = [measure(Influence(**SMALL), one, texts) for one in (model, other_model)]
     with pytest.raises(UsageError, match="not of the same targets"):
         paired_difference(*whole)
-    one, two = (measure(Influence(**{**SMALL, "targets": 0}), one, texts) for one in (model, other))
+    one, two = (measure(Influence(**{**SMALL, "targets": 0}), one, texts) for one in (model, other_model))
     values = [{row.metric: row.value or 0.0 for row in side.rows} for side in (one, two)]
     found = {row.metric: row.value for row in paired_difference(one, two)}
     assert set(found) == {"gaining", "jeffreys"}

@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.measure import Limit, paired_difference
+from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
@@ -261,24 +261,6 @@ def test_the_last_short_context_ends_with_the_window(model, documents):
     [whole] = model.token_losses([ids[:288]], [ids[257:]])
     [short] = model.token_losses([ids[224:288]], [ids[257:]])
     assert record["excess"][-4:] == pytest.approx((whole - short).view(4, 8).sum(1).tolist(), abs=1e-3)
-
-
-def test_differences_of_two_models(model, other_model, documents):
-    settings = {**SETTINGS, "length": 256, "windows": 4}
-    a, b = (measured(m, documents, **settings) for m in (model, other_model))
-    sides = [{(r.metric, r.position, r.distance): r for r in side.rows} for side in (a, b)]
-    differences = paired_difference(a, b)
-    assert {row.metric for row in a.rows} - {row.metric for row in differences} == {"tolerance", "used_level"}
-    unknown = 0
-    for row in differences:
-        mine, theirs = (side[row.metric, row.position, row.distance] for side in sides)
-        if mine.value is None or theirs.value is None or mine.at_least or theirs.at_least:
-            assert (row.value, row.stderr, row.ci_low, row.ci_high) == (None, None, None, None)
-            unknown += 1
-        else:
-            assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-9)
-    # A model that does not copy has no place up to which it uses context; soundness is a bound.
-    assert unknown >= 1
 
 
 def test_bad_logits_name_the_position(fake):

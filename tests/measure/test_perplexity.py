@@ -89,19 +89,6 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
             assert row.ci_low < row.value < row.ci_high
 
 
-def test_the_fit_is_that_of_a_direct_minimisation(fake):
-    documents, table = markov_documents()
-    found = measured(fake(lambda ids: 1.3 * table[ids], 20), documents, lengths=[32], segments=9)
-    windows = sample_windows(documents, 33, count=9, seed=0)
-    ids = torch.from_numpy(np.stack([window.ids for window in windows]).astype(np.int64))
-    logits, targets = 1.3 * table[ids[:, :-1]].flatten(0, 1).double(), ids[:, 1:].flatten()
-    grid = torch.linspace(0.5, 2.0, 3001, dtype=torch.float64)
-    losses = [torch.nn.functional.cross_entropy(b * logits, targets).item() for b in grid]
-    assert at(found.rows, "loss_best_temperature", 32).value == pytest.approx(min(losses), abs=1e-4)
-    b = grid[int(np.argmin(losses))].item()
-    assert at(found.rows, "inverse_temperature", 32).value == pytest.approx(b, abs=5e-3)
-
-
 def test_a_temperature_beyond_the_range_is_told(fake):
     documents, table = markov_documents()
     found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)

@@ -74,7 +74,9 @@ def test_a_failure_after_the_first_result_keeps_the_new_run(finished: Path):
 
 def test_a_finished_run_replaces_the_earlier_one(finished: Path):
     with open_run(finished, overwrite=True) as folder:
+        assert list(folder.samples) == []
         folder.write_results(some_results(2.0))
+    assert set(contents(finished)) == {"config.yaml", "env.json", "results.json", "README.md"}
     assert not (finished / ".earlier").exists()
     assert not (finished / "model").exists()
     assert json.loads((finished / "results.json").read_text())["rows"][0]["value"] == 2.0

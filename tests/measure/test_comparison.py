@@ -12,7 +12,7 @@ from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall, paired_difference
 from lengthwise.measure.comparison import compare_runs, holm
 from lengthwise.measure.runner import run as measure
-from lengthwise.measure.statistics import Statistic, estimate_difference
+from lengthwise.measure.statistics import Statistic, estimate_difference, few_documents
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
@@ -98,7 +98,7 @@ def test_differences_and_verdicts(runs, model, other_model, documents):
         assert not row.p_holm < 0.05 or row.ci_low > 0 or row.ci_high < 0
     beyond = sum(row.p_holm < 0.05 for row in differences)
     assert f"{beyond} of {len(differences)} differences are more than noise" in found.notes[0]
-    assert "only 4 documents" in found.notes[1]
+    assert found.notes[1:] == few_documents(4, "documents")
     assert found.kind == "compare"
 
 
@@ -333,10 +333,7 @@ def test_one_sample_says_nothing_about_noise(tmp_path):
     found = compare_runs(runs)
     (row,) = [row for row in found.rows if row.reference]
     assert (row.value, row.ci_low, row.p_holm) == (1, None, None)
-    assert found.notes == [
-        "No difference can be told from noise here.",
-        "With one of the samples alone the noise is unknown.",
-    ]
+    assert found.notes == ["No difference can be told from noise here.", *few_documents(1, "samples")]
 
 
 def test_one_folder_by_two_paths_is_one_run(runs, monkeypatch):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.correlation import correlate, correlate_rows
-from lengthwise.results import Row
+from lengthwise.measure.correlation import correlate, correlate_runs
+from lengthwise.results import Results, Row
 
 
 def test_coefficients_by_hand():
@@ -92,12 +94,13 @@ def rows(model: str, jeffreys: float, accuracy: float | None) -> list[Row]:
     return found
 
 
-def test_rows_of_several_models():
-    runs = {
-        name: rows(name, jeffreys, accuracy)
-        for name, jeffreys, accuracy in (("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1), ("d", 1.0, None))
-    }
-    found = correlate_rows(runs, "misalignment/jeffreys@1024", "accuracy")
+def test_runs_of_several_models(tmp_path: Path):
+    paths = []
+    for name, jeffreys, accuracy in (("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1), ("d", 1.0, None)):
+        results = Results(kind="k", model_name=name, config={}, rows=rows(name, jeffreys, accuracy))
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(results.to_json())
+    found = correlate_runs(paths, "misalignment/jeffreys@1024", "accuracy")
     *pairs, pearson, spearman = found.rows
     assert [(row.model, row.value) for row in pairs] == [
         ("a", 0.1), ("a", 0.9), ("b", 0.2), ("b", 0.7), ("c", 0.4), ("c", 0.1)
@@ -106,12 +109,11 @@ def test_rows_of_several_models():
     assert found.notes[1].endswith(": d.")
     assert spearman.value == pytest.approx(-1)
     with pytest.raises(UsageError, match="'jeffreys' names 2 numbers of a"):
-        correlate_rows(runs, "jeffreys", "accuracy")
-    twice = {**runs, "a": 2 * runs["a"]}
+        correlate_runs(paths, "jeffreys", "accuracy")
     with pytest.raises(UsageError, match="names 2 numbers of a") as caught:
-        correlate_rows(twice, "misalignment/jeffreys@1024", "accuracy")
+        correlate_runs([*paths, paths[0]], "misalignment/jeffreys@1024", "accuracy")
     assert "one run of each model" in str(caught.value.expected)
     with pytest.raises(UsageError, match="no model has both"):
-        correlate_rows(runs, "misalignment/jeffries@1024", "accuracy")
+        correlate_runs(paths, "misalignment/jeffries@1024", "accuracy")
     with pytest.raises(UsageError, match="no length after @"):
-        correlate_rows(runs, "jeffreys@1k", "accuracy")
+        correlate_runs(paths, "jeffreys@1k", "accuracy")

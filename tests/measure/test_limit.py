@@ -15,7 +15,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 from tests.measure.copying import copying
@@ -213,7 +213,6 @@ def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
     sound = one(found.rows, "sound_up_to")
     assert sound.at_least
     assert sound.value == 384
-    Results(kind="limit", model_name="fake", config={}, rows=found.rows).to_json()
 
 
 def test_a_model_that_never_copies_has_no_such_number(fake):

@@ -15,7 +15,7 @@ from lengthwise.measure import LongPpl, Misalignment
 from lengthwise.measure.longppl import joined, tokens_within
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 
@@ -105,7 +105,6 @@ def test_it_is_what_the_published_package_gives(
     assert one(found.rows, "longppl").value == pytest.approx(np.exp(losses / keys), rel=1e-5)
     assert one(found.rows, "longppl").n == keys
     assert one(found.rows, "loss_key").value == pytest.approx(losses / keys, rel=1e-5)
-    Results(kind="longppl", model_name="tiny", config={}, rows=found.rows).to_json()
 
 
 def test_a_text_of_any_length(evaluator: LoadedModel):

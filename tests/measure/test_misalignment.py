@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +10,9 @@ import torch
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.measure import Misalignment
-from lengthwise.measure.comparison import measurement_of
 from lengthwise.measure.lattice import score_lattice, score_suffixes
 from lengthwise.measure.runner import run as measure
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
@@ -53,7 +51,6 @@ def test_rows(model, documents):
     curve = [row for row in found.rows if row.position is not None and row.length == 32]
     assert [(row.position, row.position_end) for row in curve] == [(a, a + 2) for a in range(16, 32, 2)]
     assert not found.partial
-    Results(kind="measure", model_name="tiny", config={}, rows=found.rows).to_json()
 
 
 def running_mean_logits(ids: torch.Tensor) -> torch.Tensor:
@@ -149,10 +146,6 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
     assert counting.calls == 3
     for a, b in zip(whole.rows, resumed.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-6)
-    measurement, log = measurement_of(resumed), SampleLog(path)
-    records = [log[key] for key in resumed.records]
-    again = measurement.rows(measurement.statistics(records), records)
-    assert [replace(row, model="tiny") for row in again] == resumed.rows
 
 
 def test_a_log_of_other_text_is_refused(model, documents, make_documents):

@@ -9,7 +9,7 @@ import torch
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import run as measure
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
 
@@ -58,7 +58,6 @@ def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
     ]
     whole = at(found.rows, "loss", 32).value
     assert np.mean([row.value for row in by_position]) == pytest.approx(whole, abs=1e-9)
-    Results(kind="ppl", model_name="tiny", config={}, rows=found.rows).to_json()
 
 
 def test_every_length_has_the_same_targets(fake):

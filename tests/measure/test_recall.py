@@ -10,7 +10,7 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.measure import Recall
 from lengthwise.measure.recall import sequences
 from lengthwise.measure.runner import run as measure
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from tests.measure.copying import copying
 
 VOCABULARY = 320
@@ -57,7 +57,6 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, document
     for distance in SETTINGS["distances"]:
         same, different = (at(found.rows, f"loss_{which}", distance).value for which in ("same", "different"))
         assert at(found.rows, "benefit", distance).value == pytest.approx(different - same)
-    Results(kind="recall", model_name="fake", config={}, rows=found.rows).to_json()
 
 
 def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):

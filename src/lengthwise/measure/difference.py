@@ -91,7 +91,6 @@ class Difference(RepeatedWindows):
         },
     )
     fail_above = "difference"
-    other = "side_b"
     beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
     levels = ("tolerance", "floor", "cached_from")
 
@@ -99,11 +98,6 @@ class Difference(RepeatedWindows):
     """The second side: fields of `Subject`, its `model` among them."""
     tolerance: Positive | None = None
     """Mean absolute difference, in nats per token, that counts as equal. Default: from dtypes and rounding."""
-
-    @property
-    def second(self) -> str | None:
-        """The name of the second side's model."""
-        return self.side_b.get("model")
 
     def second_subject(self, run: Subject) -> Subject | None:
         """The second side: what `side_b` says, on the text of the first."""

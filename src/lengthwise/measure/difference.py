@@ -175,10 +175,10 @@ class Difference(RepeatedWindows):
             for index, distance in enumerate(layout.distances):
                 count = sum(record["benefit"][index][-1] for record in some)
                 totals = [{"document": r["document"], **benefit_totals(r, index)} for r in some]
+                number = partial(self.statistic, totals, length=length, distance=distance, n=count)
                 for metric in ("benefit_a", "benefit_b", "benefit_change", "benefit_kept"):
-                    about = {"metric": metric, "unit": "ratio" if metric == "benefit_kept" else "nats"}
-                    about |= {"length": length, "distance": distance, "n": count}
-                    found.append(self.statistic(totals, itemgetter(metric), **about))
+                    unit = {"unit": "ratio" if metric == "benefit_kept" else "nats"}
+                    found.append(number(itemgetter(metric), metric=metric, **unit))
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:

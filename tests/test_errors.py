@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from lengthwise.errors import (
-    LengthwiseError,
-    nearest,
-)
+from lengthwise.errors import LengthwiseError, nearest
 
 
 def test_an_error_says_problem_expectation_and_fix() -> None:
@@ -12,7 +9,4 @@ def test_an_error_says_problem_expectation_and_fix() -> None:
     assert str(whole) == "length is 0\nexpected: 1 or more\nfix: --length 8"
     guess = LengthwiseError("unknown key 'alhpa'", expected=nearest("alhpa", ["alpha"]))
     assert str(guess) == "unknown key 'alhpa'\ndid you mean 'alpha'?"
-
-
-def test_nearest_lists_all_names_when_none_is_near() -> None:
     assert nearest("zzz", ["b", "a"]) == "one of: a, b"

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,28 +48,3 @@ def test_path_under_a_file_is_named(tmp_path: Path) -> None:
     assert caught.value.exit_code == 1
     assert caught.value.fix is not None
     assert "--out" in caught.value.fix
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_full_disk_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A limit on the size of a file makes write() fail as a full disk does."""
-    path = tmp_path / "results.json"
-    path.write_text("old")
-    program = (
-        "import resource, signal, sys\n"
-        "from pathlib import Path\n"
-        "from lengthwise.errors import LengthwiseError\n"
-        "from lengthwise.files import atomic_write_bytes\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "try:\n"
-        "    atomic_write_bytes(Path(sys.argv[1]), b'x' * 5000)\n"
-        "except LengthwiseError as error:\n"
-        "    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"cannot write {path}: ")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]

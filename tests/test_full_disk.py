@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import LengthwiseError
-from lengthwise.files import build_once
+from lengthwise.files import atomic_write_bytes, build_once
 from lengthwise.models.saving import save_extended, save_whole
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 
@@ -35,6 +35,15 @@ def error_with_files_of(most: int, action: Callable[[], object]) -> str:
         said = stream.read()
     os.waitpid(child, 0)
     return said
+
+
+def test_the_old_file_stays(tmp_path: Path):
+    path = tmp_path / "results.json"
+    path.write_text("old")
+    said = error_with_files_of(1000, lambda: atomic_write_bytes(path, b"x" * 5000))
+    assert said.startswith(f"1 cannot write {path}: ")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("most", [0, 3000, 20_000])

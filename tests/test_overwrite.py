@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,33 +75,30 @@ def test_a_failure_after_the_first_result_keeps_the_new_run(finished: Path):
 
 def test_a_finished_run_replaces_the_earlier_one(finished: Path):
     with open_run(finished, overwrite=True) as folder:
+        assert list(folder.samples) == []
         folder.write_results(some_results(2.0))
+    assert set(contents(finished)) == {"config.yaml", "env.json", "results.json", "README.md"}
     assert not (finished / ".earlier").exists()
     assert not (finished / "model").exists()
     assert json.loads((finished / "results.json").read_text())["rows"][0]["value"] == 2.0
 
 
-def test_a_kill_at_any_moment_before_the_first_result_loses_nothing(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_kill_at_any_moment_before_the_first_result_loses_nothing(finished: Path, tmp_path: Path):
     """SIGKILL before the n-th change of the file system, for every n, and then the next start."""
     before = contents(finished)
     for moment in range(40):
         copy = tmp_path / f"copy-{moment}"
         shutil.copytree(finished, copy)
-        child = os.fork()
-        if child == 0:
-            _die_at(moment)
-            try:
-                with open_run(copy, overwrite=True):
-                    raise ZeroDivisionError
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(child, 0)
+
+        def failing(copy: Path = copy) -> None:
+            with open_run(copy, overwrite=True):
+                raise ZeroDivisionError
+
+        killed = is_killed(failing, moment)
         with pytest.raises(UsageError):
             open_run(copy)
         assert contents(copy) == before, moment
-        if not os.WIFSIGNALED(status):
+        if not killed:
             assert moment > 10
             return
     pytest.fail("the run never came to its end")
@@ -111,29 +109,25 @@ def test_a_kill_at_any_moment_of_a_start_can_be_repeated(tmp_path: Path, failing
     """SIGKILL before the n-th change of the file system, for every n, and then the same command with --resume."""
     for moment in range(40):
         path = tmp_path / f"run-{moment}"
-        child = os.fork()
-        if child == 0:
-            _die_at(moment)
-            try:
-                with open_run(path) as folder:
-                    folder.check_inputs(INPUTS)
-                    if failing:
-                        raise ZeroDivisionError
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(child, 0)
+
+        def started(path: Path = path) -> None:
+            with open_run(path) as folder:
+                folder.check_inputs(INPUTS)
+                if failing:
+                    raise ZeroDivisionError
+
+        killed = is_killed(started, moment)
         with open_run(path, resume=True) as folder:
             folder.check_inputs(INPUTS)
             folder.write_results(some_results(2.0))
-        if not os.WIFSIGNALED(status):
+        if not killed:
             assert moment > 3
             return
     pytest.fail("the start never came to its end")
 
 
-def _die_at(moment: int) -> None:
-    """Kill this process at its `moment`-th rename, removal or new folder."""
-    left = moment
+def is_killed(action: Callable[[], None], left: int) -> bool:
+    """Whether SIGKILL ends `action` in a fork, after `left` renames, removals and new folders."""
 
     def counted(function: Any) -> Any:
         def call(*arguments: Any, **others: Any) -> Any:
@@ -145,8 +139,15 @@ def _die_at(moment: int) -> None:
 
         return call
 
-    for name in ("replace", "unlink", "mkdir", "rmdir"):
-        setattr(os, name, counted(getattr(os, name)))
+    child = os.fork()
+    if child == 0:
+        for name in ("replace", "unlink", "mkdir", "rmdir"):
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            action()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("how", [{"overwrite": True}, {"resume": True}, {}])

@@ -81,33 +81,22 @@ def test_select() -> None:
     ("text", "message"),
     [
         ("{", "results.json"),
+        ("\udcff", "results.json"),
         ("[]", "list"),
         ('{"kind": "measure"}', "None"),
         ('{"schema_version": "1"}', "'1'"),
         (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', str(SCHEMA_VERSION + 1)),
         (f'{{"schema_version": {SCHEMA_VERSION}, "kind": "measure"}}', "model_name"),
+        (some_results().to_json().replace("6.9", "NaN"), "nan"),
     ],
 )
 def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "results.json"
-    path.write_text(text)
+    with pytest.raises(UsageError):
+        read_results(path)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=message):
         read_results(path)
-
-
-def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(some_results().to_json().replace("6.9", "NaN"))
-    with pytest.raises(UsageError, match="nan"):
-        read_results(path)
-
-
-def test_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        read_results(tmp_path / "results.json")
-    (tmp_path / "results.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError):
-        read_results(tmp_path / "results.json")
 
 
 def test_the_schema_in_the_docs_is_current() -> None:

@@ -84,30 +84,6 @@ def test_an_earlier_run_is_never_overwritten_silently(tmp_path: Path, state: str
     assert contents(path) == before
 
 
-def test_resume_keeps_samples_and_overwrite_drops_them(tmp_path: Path) -> None:
-    path = finished_run(tmp_path / "run")
-    for name in ("figures", "model", "checkpoints", "parts"):
-        (path / name).mkdir()
-        (path / name / "file").write_text("old")
-    (path / "metrics.jsonl").write_text("{}\n")
-    with open_run(path, resume=True) as folder:
-        assert list(folder.samples) == ["a"]
-        assert folder.finished
-    writes = ("model", "checkpoints", "parts", "metrics.jsonl")
-    with open_run(path, overwrite=True, writes=writes, config={"seed": 1}) as folder:
-        assert list(folder.samples) == []
-        assert not folder.finished
-    assert set(contents(path)) <= {"config.yaml", "env.json", ".lock"}
-    assert read_yaml(path / "config.yaml") == {"kind": "measure", "seed": 1}
-
-
-def test_overwrite_leaves_files_that_are_not_ours(tmp_path: Path) -> None:
-    path = finished_run(tmp_path / "run")
-    (path / "notes.txt").write_text("mine")
-    with open_run(path, overwrite=True):
-        assert (path / "notes.txt").read_text() == "mine"
-
-
 def test_resume_with_other_settings_names_them(tmp_path: Path) -> None:
     path = finished_run(tmp_path / "run")
     before = contents(path)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests import sharing_worker
@@ -36,9 +34,9 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def test_two_processes_share_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("cache")
+def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp_path: Path):
     """Every verb that measures; one of them resumes what one process began."""
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
     save_tiny_model(tmp_path / "model", max_position_embeddings=512)
     (tmp_path / "text").mkdir()
     for index in range(4):
@@ -61,39 +59,15 @@ def test_two_processes_share_a_measurement(tmp_path: Path, monkeypatch: pytest.M
     (begun / "samples.jsonl").write_bytes(b"".join(lines[:3]))
 
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # What torchrun sets. This process is rank 0 and holds the store.
-    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("RANK", "0")
-    other = subprocess.Popen(
-        [sys.executable, str(sharing_worker.__file__), str(tmp_path / "jobs.json"), str(two)],
-        env=os.environ | {"RANK": "1", "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    own: list[str] = []
-    append = SampleLog.append
-
-    def note(log: SampleLog, key: str, record: dict[str, Any]) -> None:
-        own.append(key)
-        append(log, key, record)
-
-    monkeypatch.setattr(SampleLog, "append", note)
-    try:
-        together = sharing_worker.run_all(jobs, two)
-        _, errors = other.communicate(timeout=300)
-    finally:
-        other.kill()
-    assert other.returncode == 0, errors[-4000:]
+    start_ranks(Path(sharing_worker.__file__), tmp_path / "jobs.json", two)
+    own = json.loads((two / "own-0.json").read_text())
 
     for name in SPECS:
-        assert together[name].rows == alone[name].rows, name
-        assert together[name].notes == alone[name].notes, name
-        assert not together[name].partial
-        assert together[name].provenance["processes"] == 2
+        together = read_results(two / name)
+        assert together.rows == alone[name].rows, name
+        assert together.notes == alone[name].notes, name
+        assert not together.partial
+        assert together.provenance["processes"] == 2
         logs = [SampleLog(side / name / "samples.jsonl") for side in (one, two)]
         assert {key: logs[0][key] for key in logs[0]} == {key: logs[1][key] for key in logs[1]}, name
         assert 0 < sum(key in logs[1] for key in own) < len(logs[1]), name

@@ -5,10 +5,10 @@ The command must explain itself, or rebuild what it made itself and give the sam
 
 from __future__ import annotations
 
-import abc
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stage import Stage
@@ -51,150 +51,66 @@ DAMAGES: dict[str, Callable[[bytearray, int, random.Random], bytearray]] = {
 }
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A folder, copied and damaged for each trial, and the command that reads the copy."""
+
+    made: Path
+    words: list[str]
+    run: Path | None = None
+    """The run folder whose rows must be as `expected` after an exit with 0."""
+    expected: list[dict] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+
 def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
     """`count` damages to runs, checkpoints, models in and out of the cache, and adapters."""
-    cases = {
-        "run": _Resumed(stage),
-        "training": _Training(stage),
-        "report": _Reported(stage),
-        "cache": _Cached(stage),
-        "model": _Model(stage),
-        "adapter": _Adapter(stage),
-    }
+    work = stage.folder / "damaged"
+    cases = _cases(stage, work)
     for index in range(count):
         name = list(cases)[index % len(cases)]
-        kind = rng.choice(list(DAMAGES))
-        yield cases[name].trial(name, kind, rng)
-
-
-class _Case(abc.ABC):
-    """A folder made once, copied for each damage."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.work = stage.folder / "damaged"
-        self.made = self.make()
-
-    @abc.abstractmethod
-    def make(self) -> Path:
-        """The folder that is copied and damaged."""
-
-    @abc.abstractmethod
-    def command(self) -> list[str]:
-        """The command that reads the copy."""
-
-    def environment(self) -> dict[str, str]:
-        """Variables for the command."""
-        return {}
-
-    def fault(self) -> str | None:
-        """What is wrong after an exit with 0."""
-        return None
-
-    def trial(self, name: str, kind: str, rng: random.Random) -> Trial:
-        shutil.rmtree(self.work, ignore_errors=True)
-        shutil.copytree(self.made, self.work)
-        files = sorted(path for path in self.work.rglob("*") if path.is_file() and path.stat().st_size)
+        kind, case = rng.choice(list(DAMAGES)), cases[name]
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(case.made, work)
+        files = sorted(path for path in work.rglob("*") if path.is_file() and path.stat().st_size)
         file = rng.choice(files)
         data = bytearray(file.read_bytes())
         at = rng.randrange(len(data))
         file.write_bytes(DAMAGES[kind](data, at, rng))
-        outcome = lengthwise(self.command(), environment=self.environment())
+        outcome = lengthwise(case.words, environment=case.environment)
         fault = outcome.fault
-        if fault is None and outcome.code == 0:
-            fault = self.fault()
-        return Trial(f"{name}: {kind} at {at} of {file.relative_to(self.work)}", fault)
+        if fault is None and outcome.code == 0 and case.run and rows_of(case.run) != case.expected:
+            fault = "other rows at exit 0"
+        yield Trial(f"{name}: {kind} at {at} of {file.relative_to(work)}", fault)
 
 
-class _Resumed(_Case):
-    """An interrupted run that --resume continues: settings and finished samples."""
-
-    def make(self) -> Path:
-        self.words = self.stage.verbs["ppl"]
-        out = self.stage.folder / "half"
-        shutil.rmtree(out, ignore_errors=True)
-        lengthwise([*self.words, "--out", str(out)])
-        self.expected = rows_of(out)
-        (out / "results.json").unlink()
-        log = out / "samples.jsonl"
-        log.write_text("".join(log.read_text().splitlines(keepends=True)[:20]))
-        return out
-
-    def command(self) -> list[str]:
-        return [*self.words, "--out", str(self.work), "--resume"]
-
-    def fault(self) -> str | None:
-        return None if rows_of(self.work) == self.expected else "other rows at exit 0"
-
-
-class _Training(_Case):
-    """A training run with two checkpoints and no results yet. They record sizes, so a flipped bit is not seen."""
-
-    def make(self) -> Path:
-        out = self.stage.folder / "half-trained"
-        shutil.rmtree(out, ignore_errors=True)
-        lengthwise(["train", str(self.stage.recipe), "--out", str(out)])
-        (out / "results.json").unlink()
-        shutil.rmtree(out / "model")
-        return out
-
-    def command(self) -> list[str]:
-        return ["train", str(self.stage.recipe), "--out", str(self.work), "--resume"]
-
-
-class _Reported(_Case):
-    """A finished run of which a page is made."""
-
-    def make(self) -> Path:
-        out = self.stage.folder / "finished"
-        shutil.rmtree(out, ignore_errors=True)
-        lengthwise([*self.stage.verbs["recall"], "--out", str(out)])
-        return out
-
-    def command(self) -> list[str]:
-        return ["report", str(self.work), "--out", str(self.stage.folder / "page.html")]
-
-
-class _Model(_Case):
-    """A model folder. It has no checksums, so a flipped bit of a weight is not seen."""
-
-    def make(self) -> Path:
-        return self.stage.model
-
-    def command(self) -> list[str]:
-        return ["ppl", str(self.work), *self.stage.verbs["ppl"][2:]]
-
-
-class _Adapter(_Case):
-    """A saved adapter, without checksums as well."""
-
-    def make(self) -> Path:
-        out = self.stage.folder / "with-adapter"
-        shutil.rmtree(out, ignore_errors=True)
-        lengthwise(["train", str(self.stage.recipe), "--set", "adapter={r: 2}", "--out", str(out)])
-        return out / "model"
-
-    def command(self) -> list[str]:
-        return [*self.stage.verbs["ppl"], "--adapter", str(self.work)]
-
-
-class _Cached(_Case):
-    """A model that was converted into the cache: damage of any kind is found, and the model made again."""
-
-    def make(self) -> Path:
-        made = self.stage.folder / "cache-with-model"
-        self.out = self.stage.folder / "of-cached"
-        shutil.rmtree(made, ignore_errors=True)
-        lengthwise(self.command(), environment={"LENGTHWISE_CACHE": str(made)})
-        self.expected = rows_of(self.out)
-        return made
-
-    def command(self) -> list[str]:
-        shutil.rmtree(self.out, ignore_errors=True)
-        return ["ppl", "tiny-books", *self.stage.verbs["ppl"][2:], "--out", str(self.out)]
-
-    def environment(self) -> dict[str, str]:
-        return {"LENGTHWISE_CACHE": str(self.work)}
-
-    def fault(self) -> str | None:
-        return None if rows_of(self.out) == self.expected else "other rows at exit 0"
+def _cases(stage: Stage, work: Path) -> dict[str, _Case]:
+    """What is damaged; the commands read `work`."""
+    names = ("half", "half-trained", "finished", "with-adapter", "cache-with-model", "of-cached")
+    half, trained, finished, adapted, cache, of_cached = (stage.folder / name for name in names)
+    ppl, train = stage.verbs["ppl"], stage.verbs["train"]
+    lengthwise([*ppl, "--out", str(half)])
+    expected = rows_of(half)
+    (half / "results.json").unlink()
+    log = half / "samples.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:20]))
+    lengthwise([*train, "--out", str(trained)])
+    (trained / "results.json").unlink()
+    shutil.rmtree(trained / "model")
+    lengthwise([*stage.verbs["recall"], "--out", str(finished)])
+    lengthwise([*train, "--set", "adapter={r: 2}", "--out", str(adapted)])
+    converted = ["ppl", "tiny-books", *ppl[2:], "--out", str(of_cached), "--overwrite"]
+    lengthwise(converted, environment={"LENGTHWISE_CACHE": str(cache)})
+    page = str(stage.folder / "page.html")
+    return {
+        # An interrupted run that --resume continues: settings and finished samples.
+        "run": _Case(half, [*ppl, "--out", str(work), "--resume"], work, expected),
+        # Two checkpoints and no results yet. They record sizes, so a flipped bit is not seen.
+        "training": _Case(trained, [*train, "--out", str(work), "--resume"]),
+        "report": _Case(finished, ["report", str(work), "--out", page]),
+        # Converted into the cache: damage of any kind is found, and the model made again.
+        "cache": _Case(cache, converted, of_cached, rows_of(of_cached), {"LENGTHWISE_CACHE": str(work)}),
+        # A model folder and a saved adapter have no checksums, so a flipped bit of a weight is not seen.
+        "model": _Case(stage.model, ["ppl", str(work), *ppl[2:]]),
+        "adapter": _Case(adapted / "model", [*ppl, "--adapter", str(work)]),
+    }

@@ -25,7 +25,6 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         words = stage.verbs[verb]
         if verb not in whole:
             out = stage.folder / f"roomy-{verb}"
-            shutil.rmtree(out, ignore_errors=True)
             lengthwise([*words, "--out", str(out)])
             whole[verb] = rows_of(out)
         if index // len(verbs) % 2 == 0:

@@ -9,10 +9,10 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.measure import Limit, LongPpl, Perplexity, Recall
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall, paired_difference
 from lengthwise.measure.comparison import compare_runs, holm
 from lengthwise.measure.runner import run as measure
-from lengthwise.measure.statistics import Statistic, estimate_difference
+from lengthwise.measure.statistics import Statistic, estimate_difference, few_documents
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
@@ -98,8 +98,25 @@ def test_differences_and_verdicts(runs, model, other_model, documents):
         assert not row.p_holm < 0.05 or row.ci_low > 0 or row.ci_high < 0
     beyond = sum(row.p_holm < 0.05 for row in differences)
     assert f"{beyond} of {len(differences)} differences are more than noise" in found.notes[0]
-    assert "only 4 documents" in found.notes[1]
+    assert found.notes[1:] == few_documents(4, "documents")
     assert found.kind == "compare"
+
+
+def test_the_bins_are_paired_too(model, other_model, documents):
+    a, b = (measure(Misalignment(lengths=(16,), windows=8), m, documents) for m in (model, other_model))
+    for mine, theirs, row in zip(a.rows, b.rows, paired_difference(a, b), strict=True):
+        assert (row.model, row.reference, row.n) == ("tiny", "other", mine.n)
+        assert row.place == mine.place == theirs.place
+        assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-12)
+
+
+def test_other_settings_and_missing_windows_are_refused(model, documents):
+    a, b = (measure(SIZES.model_copy(update={"seed": seed}), model, documents) for seed in (0, 1))
+    with pytest.raises(UsageError, match="seed: 0 and 1"):
+        paired_difference(a, b)
+    fewer = replace(a, records=dict(list(a.records.items())[:-2]))
+    with pytest.raises(UsageError, match="only one has perplexity/L16/s0007 and 1 more"):
+        paired_difference(a, fewer)
 
 
 def test_the_reference_and_fewer_metrics(runs):
@@ -145,6 +162,9 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
     unfinished = replace(measure(SIZES, model, documents), partial=True)
     with pytest.raises(UsageError, match="is not finished"):
         compare_runs([runs[0], write(tmp_path / "unfinished", "ppl", unfinished)])
+    (runs[1] / "samples.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"other has no samples\.jsonl"):
+        compare_runs(runs)
 
 
 def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
@@ -157,7 +177,7 @@ def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path
     assert sound.value is None
     assert sound.p_holm is None
     assert any(row.metric == "benefit" and row.value is not None and row.reference for row in result.rows)
-    assert not any(row.metric == "tolerance" and row.reference for row in result.rows)
+    assert not any(row.metric in ("tolerance", "used_level") and row.reference for row in result.rows)
     assert any("lower bound" in note for note in result.notes)
 
 
@@ -313,17 +333,7 @@ def test_one_sample_says_nothing_about_noise(tmp_path):
     found = compare_runs(runs)
     (row,) = [row for row in found.rows if row.reference]
     assert (row.value, row.ci_low, row.p_holm) == (1, None, None)
-    assert found.notes == [
-        "No difference can be told from noise here.",
-        "With one of the samples alone the noise is unknown.",
-    ]
-
-
-def test_a_folder_without_its_samples_is_refused(tmp_path):
-    runs = [evaluation(tmp_path / name, name, needles([0, 1])) for name in "ab"]
-    (runs[1] / "samples.jsonl").unlink()
-    with pytest.raises(UsageError, match=r"b has no samples\.jsonl"):
-        compare_runs(runs)
+    assert found.notes == ["No difference can be told from noise here.", *few_documents(1, "samples")]
 
 
 def test_one_folder_by_two_paths_is_one_run(runs, monkeypatch):

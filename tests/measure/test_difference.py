@@ -25,40 +25,37 @@ from lengthwise.testing import tiny_llama, tiny_tokenizer
 MODEL = Subject(model="m")
 
 
-class Shifted:
-    """A side whose losses are those of a model and `by(position, length)` nats more."""
+class Side:
+    """What an endpoint has besides losses."""
 
+    name = "side"
     max_positions = trained_length = None
     path = ReadingPath()
-
-    def __init__(self, model: LoadedModel, by: Callable[[int, int], float]) -> None:
-        self.name, self.tokenizer, self._model, self._by = "shifted", model.tokenizer, model, by
+    tokenizer = tiny_tokenizer()
 
     def check_ready(self, tokens: int) -> None:
         pass
 
     def describe(self) -> dict[str, Any]:
         return {}
+
+
+class Shifted(Side):
+    """A side whose losses are those of a model and `by(position, length)` nats more."""
+
+    def __init__(self, model: LoadedModel, by: Callable[[int, int], float]) -> None:
+        self._model, self._by = model, by
 
     def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
         found = self._model.token_losses(views, labels)
         return [each + torch.tensor([self._by(p, len(each)) for p in range(len(each))]) for each in found]
 
 
-class Copies:
+class Copies(Side):
     """A side that predicts a token with `loss` nats where it came before after the same token, up to `reach` back."""
 
-    max_positions = trained_length = None
-    path = ReadingPath()
-
     def __init__(self, reach: int, loss: float = 0.5) -> None:
-        self.name, self.tokenizer, self._reach, self._loss = "copies", tiny_tokenizer(), reach, loss
-
-    def check_ready(self, tokens: int) -> None:
-        pass
-
-    def describe(self) -> dict[str, Any]:
-        return {}
+        self._reach, self._loss = reach, loss
 
     def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
         found = []

@@ -12,10 +12,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.measure import Limit, paired_difference
+from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 from tests.measure.copying import copying
@@ -213,7 +213,6 @@ def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
     sound = one(found.rows, "sound_up_to")
     assert sound.at_least
     assert sound.value == 384
-    Results(kind="limit", model_name="fake", config={}, rows=found.rows).to_json()
 
 
 def test_a_model_that_never_copies_has_no_such_number(fake):
@@ -263,24 +262,6 @@ def test_the_last_short_context_ends_with_the_window(model, documents):
     assert record["excess"][-4:] == pytest.approx((whole - short).view(4, 8).sum(1).tolist(), abs=1e-3)
 
 
-def test_differences_of_two_models(model, other_model, documents):
-    settings = {**SETTINGS, "length": 256, "windows": 4}
-    a, b = (measured(m, documents, **settings) for m in (model, other_model))
-    sides = [{(r.metric, r.position, r.distance): r for r in side.rows} for side in (a, b)]
-    differences = paired_difference(a, b)
-    assert {row.metric for row in a.rows} - {row.metric for row in differences} == {"tolerance", "used_level"}
-    unknown = 0
-    for row in differences:
-        mine, theirs = (side[row.metric, row.position, row.distance] for side in sides)
-        if mine.value is None or theirs.value is None or mine.at_least or theirs.at_least:
-            assert (row.value, row.stderr, row.ci_low, row.ci_high) == (None, None, None, None)
-            unknown += 1
-        else:
-            assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-9)
-    # A model that does not copy has no place up to which it uses context; soundness is a bound.
-    assert unknown >= 1
-
-
 def test_bad_logits_name_the_position(fake):
     def logits(ids: torch.Tensor) -> torch.Tensor:
         found = torch.zeros(*ids.shape, VOCABULARY)
@@ -291,30 +272,8 @@ def test_bad_logits_name_the_position(fake):
         measured(reading(fake, logits), without_repetition(), length=256, **SETTINGS)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tolerance": 0.0}, "tolerance is 0"),
-        ({"share": 1.0}, "share is 1"),
-        ({"reference": 60}, "reference is 60"),
-        ({"reference": 8}, "reference is 8"),
-        ({"length": 100}, "100 tokens is too short"),
-        ({"scored": 16}, "scored is 16"),
-        ({"windows": 0}, "windows is 0"),
-        ({"length": 5024}, "needs 5057 tokens, the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{**SETTINGS, "length": 256, **change})
-
-
-def test_the_longest_context_is_found_from_the_trained_length(model, documents):
-    """128 tokens: 8 x 128 are more than the documents have."""
-    with pytest.raises(UsageError, match="needs 1057 tokens"):
-        measured(model, documents, windows=1, passage=16, scored=12)
-
-
-def test_the_reference_is_found_from_the_trained_length(model, documents):
-    found = measured(model, documents, length=256, windows=1, passage=16, scored=12)
-    assert found.provenance["measurement"]["reference"] == 32
+def test_length_and_reference_follow_from_the_trained_length(model):
+    found = Limit(passage=16, scored=12).resolved(model, model)
+    assert (model.trained_length, found.length, found.reference) == (128, 1024, 32)
+    with pytest.raises(UsageError, match="100 tokens is too short"):
+        Limit(**SETTINGS, length=100).resolved(model, model)

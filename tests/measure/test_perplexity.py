@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import run as measure
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
 
@@ -58,7 +58,6 @@ def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
     ]
     whole = at(found.rows, "loss", 32).value
     assert np.mean([row.value for row in by_position]) == pytest.approx(whole, abs=1e-9)
-    Results(kind="ppl", model_name="tiny", config={}, rows=found.rows).to_json()
 
 
 def test_every_length_has_the_same_targets(fake):
@@ -87,19 +86,6 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
         if row.metric == "loss_best_temperature":
             assert row.value <= at(found, "loss", 32).value + 1e-9
             assert row.ci_low < row.value < row.ci_high
-
-
-def test_the_fit_is_that_of_a_direct_minimisation(fake):
-    documents, table = markov_documents()
-    found = measured(fake(lambda ids: 1.3 * table[ids], 20), documents, lengths=[32], segments=9)
-    windows = sample_windows(documents, 33, count=9, seed=0)
-    ids = torch.from_numpy(np.stack([window.ids for window in windows]).astype(np.int64))
-    logits, targets = 1.3 * table[ids[:, :-1]].flatten(0, 1).double(), ids[:, 1:].flatten()
-    grid = torch.linspace(0.5, 2.0, 3001, dtype=torch.float64)
-    losses = [torch.nn.functional.cross_entropy(b * logits, targets).item() for b in grid]
-    assert at(found.rows, "loss_best_temperature", 32).value == pytest.approx(min(losses), abs=1e-4)
-    b = grid[int(np.argmin(losses))].item()
-    assert at(found.rows, "inverse_temperature", 32).value == pytest.approx(b, abs=5e-3)
 
 
 def test_a_temperature_beyond_the_range_is_told(fake):
@@ -153,19 +139,3 @@ def test_bad_logits_name_the_position(fake, documents):
 
     with pytest.raises(LengthwiseError, match=r"fake .* at position 19 of tokens \d+ to \d+ of 'doc"):
         measured(fake(logits, 320), documents, lengths=[8, 32], segments=2)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lengths": [300, 1024]}, r"length 300 does not divide .* 1024\n.*256, 512"),
-        ({"lengths": [3, 8]}, "same tokens: 2, 4"),
-        ({"lengths": [1, 8]}, "lengths is 1"),
-        ({"segments": 0}, "segments is 0"),
-        ({"batch_size": -1}, "batch_size is -1"),
-        ({"lengths": [2048]}, "needs 2049 tokens, the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{"lengths": [8], "segments": 2, **change})

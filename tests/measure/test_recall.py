@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError
 from lengthwise.measure import Recall
 from lengthwise.measure.recall import sequences
 from lengthwise.measure.runner import run as measure
-from lengthwise.results import Results, Row
+from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
 from tests.measure.copying import copying
 
@@ -58,7 +58,6 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, document
     for distance in SETTINGS["distances"]:
         same, different = (at(found.rows, f"loss_{which}", distance).value for which in ("same", "different"))
         assert at(found.rows, "benefit", distance).value == pytest.approx(different - same)
-    Results(kind="recall", model_name="fake", config={}, rows=found.rows).to_json()
 
 
 def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
@@ -90,20 +89,3 @@ def test_bad_logits_name_the_position(fake, documents):
 
     with pytest.raises(LengthwiseError, match="at position 36 of the repetition at distance 24"):
         measured(fake(logits, VOCABULARY), documents, **SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"distances": [8, 24]}, "distance 8 is shorter than the passage of 16"),
-        ({"distances": []}, "distances"),
-        ({"scored": 16}, "scored is 16 of a passage of 16"),
-        ({"scored": 0}, "scored is 0"),
-        ({"passage": 1, "scored": 1}, "passage is 1"),
-        ({"pairs": 0}, "pairs is 0"),
-        ({"distances": [5000]}, "needs 5048 tokens, the longest document has 900"),
-    ],
-)
-def test_wrong_settings(model, documents, change, message):
-    with pytest.raises(UsageError, match=message):
-        measured(model, documents, **{**SETTINGS, **change})

@@ -44,22 +44,19 @@ def test_the_standard_error_of_a_mean_of_equal_documents():
     assert row.ci_high == pytest.approx(row.value + 2.02 * row.stderr, abs=0.25 * row.stderr)
 
 
-def test_one_document_has_no_interval():
-    row = estimate(statistic([("a", [1, 1]), ("a", [2, 1])]))
-    assert row.value == 1.5
-    assert (row.stderr, row.ci_low, row.ci_high) == (None, None, None)
-
-
-def test_an_empty_bin_has_no_value():
-    row = estimate(statistic([("a", [0, 0]), ("b", [0, 0])]))
-    assert row.value is None
-    assert row.ci_low is None
-
-
-def test_a_bin_that_one_document_of_three_reaches_has_no_interval():
-    row = estimate(statistic([("a", [0, 0]), ("b", [0, 0]), ("c", [3, 2])]))
-    assert row.value == 1.5
-    assert row.ci_low is None
+@pytest.mark.parametrize(
+    ("records", "value"),
+    [
+        ([("a", [1, 1]), ("a", [2, 1])], 1.5),
+        ([("a", [0, 0]), ("b", [0, 0])], None),
+        ([("a", [0, 0]), ("b", [0, 0]), ("c", [3, 2])], 1.5),
+    ],
+    ids=["one document", "an empty bin", "a bin that one document of three reaches"],
+)
+def test_without_an_interval(records, value):
+    row = estimate(statistic(records))
+    assert (row.value, row.stderr, row.ci_low, row.ci_high) == (value, None, None, None)
+    assert [len(few_documents(count, "documents")) for count in (1, 8)] == [1, 0]
 
 
 @pytest.mark.parametrize("t", [0.01, 0.7, 1.0, 3.0, 40.0])

@@ -16,7 +16,7 @@ from typing import Any
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.statistics import estimate_difference, two_sided_p
+from lengthwise.measure.statistics import estimate_difference, few_documents, two_sided_p
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import SIGNIFICANCE, Results, Row
 from lengthwise.runs import read_run
@@ -235,11 +235,7 @@ def _notes(rows: Sequence[Row], units: str) -> list[str]:
         ]
         if all(row.value == 0 for row in tested):
             notes.append("All numbers are equal.")
-    documents = min((row.documents for row in rows if row.documents), default=0)
-    if documents == 1:
-        notes.append(f"With one of the {units} alone the noise is unknown.")
-    elif 1 < documents < 8:
-        notes.append(f"With only {documents} {units} real differences may not show.")
+    notes += few_documents(min((row.documents for row in rows if row.documents), default=0), units)
     if any(row.stderr == 0 and row.value != 0 for row in tested):
         notes.append(
             f"Where all {units} differ by the same amount there is no interval, and p is that of a sign test."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,25 +42,10 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Results:
 
 
 def correlate_runs(paths: Sequence[Path | str], metric: str, score: str) -> Results:
-    """`correlate_rows` of the rows in run folders; the runs of one model are pooled by its name.
-
-    Raises:
-        UsageError: as `correlate_rows`; a folder without results.
-    """
-    runs: dict[str, list[Row]] = {}
-    for path in paths:
-        results = read_results(named_path(path, what="the run"))
-        adapter = results.config.get("adapter")
-        name = f"{results.model_name} with {adapter}" if adapter else results.model_name
-        runs.setdefault(name, []).extend(results.rows)
-    return correlate_rows(runs, metric, score)
-
-
-def correlate_rows(runs: Mapping[str, Sequence[Row]], metric: str, score: str) -> Results:
     """Correlate two numbers of several models.
 
     Args:
-        runs: model -> all of its rows, from any number of runs.
+        paths: run folders; those of one model are pooled by its name.
         metric: TASK/METRIC, TASK/METRIC@LENGTH or METRIC, which must name one number of each model.
         score: the same of the other number.
 
@@ -68,8 +53,14 @@ def correlate_rows(runs: Mapping[str, Sequence[Row]], metric: str, score: str) -
         The two rows of each model that has both, then those of `correlate`.
 
     Raises:
-        UsageError: a name that no model has, or that names several numbers of one model.
+        UsageError: a name that no model has, or that names several numbers of one model; a folder without results.
     """
+    runs: dict[str, list[Row]] = {}
+    for path in paths:
+        results = read_results(named_path(path, what="the run"))
+        adapter = results.config.get("adapter")
+        name = f"{results.model_name} with {adapter}" if adapter else results.model_name
+        runs.setdefault(name, []).extend(results.rows)
     wanted = (metric, score)
     found = {
         model: [row for name in wanted for row in _named(model, rows, name)] for model, rows in runs.items()
@@ -153,12 +144,8 @@ def _note(pairs: NDArray[np.float64], pearson: float | None, spearman: float | N
         return "The metric or the score does not vary over these models, so there is no correlation."
     t = students_t(0.975, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
-    beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
-    if abs(pearson) < chance:
-        return f"{beginning}, and these by {abs(pearson):.2f} (Pearson): nothing can be said."
-    found = f"these do by {abs(pearson):.2f} (Pearson)."
-    if n < _ENOUGH:
-        found = f"{n} models are too few for more than a hint, and the intervals are rough."
-    if abs(spearman) < chance:
-        found += f" Their ranks do by {abs(spearman):.2f} only: one or two models may decide it."
-    return f"{beginning}; {found}"
+    rough = "; the intervals are rough" if n < _ENOUGH else ""
+    return (
+        f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases, "
+        f"these by {abs(pearson):.2f} (Pearson) and their ranks by {abs(spearman):.2f}{rough}."
+    )

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -27,14 +28,7 @@ from lengthwise.errors import UsageError
 from lengthwise.files import runs_elsewhere
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
-from lengthwise.measure.pair_records import (
-    BENEFITS,
-    benefit_totals,
-    equal_up_to,
-    floor_of,
-    pair_record,
-    summed,
-)
+from lengthwise.measure.pair_records import benefit_totals, equal_up_to, floor_of, pair_record, summed
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
@@ -91,7 +85,6 @@ class Difference(RepeatedWindows):
         },
     )
     fail_above = "difference"
-    other = "side_b"
     beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
     levels = ("tolerance", "floor", "cached_from")
 
@@ -99,11 +92,6 @@ class Difference(RepeatedWindows):
     """The second side: fields of `Subject`, its `model` among them."""
     tolerance: Positive | None = None
     """Mean absolute difference, in nats per token, that counts as equal. Default: from dtypes and rounding."""
-
-    @property
-    def second(self) -> str | None:
-        """The name of the second side's model."""
-        return self.side_b.get("model")
 
     def second_subject(self, run: Subject) -> Subject | None:
         """The second side: what `side_b` says, on the text of the first."""
@@ -170,8 +158,7 @@ class Difference(RepeatedWindows):
         tolerance = self.tolerated(records)
         for length, some in grouped(records, "length"):
             layout = Layout(length, self.decode)
-            number = partial(self.statistic, some, length=length)
-            whole = partial(number, n=sum(record["targets"] for record in some))
+            whole = partial(self.statistic, some, length=length, n=sum(record["targets"] for record in some))
             if not self.decode:
                 first_unequal = partial(equal_up_to, edges=layout.edges, tolerance=tolerance)
                 by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
@@ -187,10 +174,11 @@ class Difference(RepeatedWindows):
                     found += self.curve(by_half, metric, layout.edges, metric=metric, length=length)
             for index, distance in enumerate(layout.distances):
                 count = sum(record["benefit"][index][-1] for record in some)
-                for metric, (top, bottom) in BENEFITS.items():
-                    of = partial(benefit_totals, index=index, top=top, bottom=bottom)
-                    unit = {"unit": "nats" if bottom is None else "ratio"}
-                    found.append(number(of, metric=metric, distance=distance, n=count, **unit))
+                totals = [{"document": r["document"], **benefit_totals(r, index)} for r in some]
+                number = partial(self.statistic, totals, length=length, distance=distance, n=count)
+                for metric in ("benefit_a", "benefit_b", "benefit_change", "benefit_kept"):
+                    unit = {"unit": "ratio" if metric == "benefit_kept" else "nats"}
+                    found.append(number(itemgetter(metric), metric=metric, **unit))
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:

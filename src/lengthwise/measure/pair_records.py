@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
     from lengthwise.measure.predictions import Predictions, RowDifferences
 
-_A, _B = (-1, 1, 0, 0), (0, 0, -1, 1)
-"""The benefit of a side in the summed losses of `_benefits`."""
-BENEFITS: dict[str, tuple[Sequence[int], Sequence[int] | None]] = {
-    "benefit_a": (_A, None),
-    "benefit_b": (_B, None),
-    "benefit_change": ((1, -1, -1, 1), None),
-    "benefit_kept": (_B, _A),
-}
-"""Metric -> what is divided by what; None: by the count of tokens."""
-
 
 def pair_record(
     layout: Layout, windows: NDArray[np.int64], one: Sequence[Predictions], two: Sequence[Predictions]
@@ -76,12 +66,16 @@ def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float
     return [[*losses, int(count)] for *losses, count in found.tolist()]
 
 
-def benefit_totals(
-    record: Record, *, index: int, top: Sequence[int], bottom: Sequence[int] | None
-) -> list[float]:
-    """Benefit and what it is divided by, of one distance; see `BENEFITS`."""
-    *losses, count = record["benefit"][index]
-    return [float(np.dot(top, losses)), count if bottom is None else float(np.dot(bottom, losses))]
+def benefit_totals(record: Record, index: int) -> dict[str, list[float]]:
+    """Of one distance: metric -> the summed benefit and what it is divided by."""
+    same_a, foreign_a, same_b, foreign_b, count = record["benefit"][index]
+    a, b = foreign_a - same_a, foreign_b - same_b
+    return {
+        "benefit_a": [a, count],
+        "benefit_b": [b, count],
+        "benefit_change": [b - a, count],
+        "benefit_kept": [b, a],
+    }
 
 
 def floor_of(records: Sequence[Record]) -> float | None:

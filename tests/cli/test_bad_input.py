@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,86 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.testing import save_tiny_model, tiny_tokenizer
+from lengthwise.testing import save_tiny_model
+from tests.cli.small_runs import refused
 
 SIZES = ("--length", 16, "--limit", 2)
-
-
-@pytest.fixture
-def own_model(model: str, tmp_path: Path) -> Path:
-    """A copy of the tiny model, to be broken."""
-    return Path(shutil.copytree(model, tmp_path / "own"))
-
-
-def refused(outcome: Any, code: int, *expected: str) -> None:
-    """An error in a few lines on standard error, nothing on standard output, no traceback."""
-    assert outcome.code == code, outcome
-    assert outcome.out == ""
-    lines = [line for line in outcome.err.splitlines() if "%|" not in line]
-    message = "\n".join(lines)
-    assert "Traceback" not in message
-    for part in expected:
-        assert part in message
 
 
 class TestModels:
     def test_missing(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
         refused(lengthwise("measure", "./gone", *text, *SIZES), 3, "there is no model folder ./gone", "fix: ")
-
-    def test_mistyped(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
-        outcome = lengthwise("ppl", "smollm2-135", *text, *SIZES)
-        refused(outcome, 2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?")
-
-    def test_not_in_the_hub_cache(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
-        outcome = lengthwise("recall", "someone/gone", *text, "--distance", 64)
-        refused(outcome, 3, "'someone/gone' is not in the local hub cache", "hf download someone/gone")
-
-    @pytest.mark.parametrize("half", ["no weights", "cut short"])
-    def test_half_downloaded(
-        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str], half: str
-    ) -> None:
-        weights = own_model / "model.safetensors"
-        if half == "no weights":
-            weights.unlink()
-        else:
-            weights.write_bytes(weights.read_bytes()[:-100])
-        outcome = lengthwise("measure", own_model, *text, *SIZES, "--out", "run")
-        refused(outcome, 3, str(own_model))
-        assert not Path("run/config.yaml").exists(), "a corrected command is not told of an unfinished run"
-
-    def test_not_a_causal_language_model(
-        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
-    ) -> None:
-        from transformers import BertConfig, BertForMaskedLM
-
-        config = BertConfig(
-            vocab_size=320, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-        )
-        BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-        tiny_tokenizer().save_pretrained(tmp_path / "bert")
-        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES)
-        refused(outcome, 2, "is not a causal language model", "BertForMaskedLM")
-        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES, "--dry-run")
-        refused(outcome, 2, "is not a causal language model")
-
-    def test_tokenizer_missing(
-        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
-    ) -> None:
-        for file in own_model.glob("token*"):
-            file.unlink()
-        outcome = lengthwise("measure", own_model, *text, *SIZES)
-        refused(outcome, 3, "tokenizer")
-
-    def test_tokenizer_of_another_vocabulary_size(
-        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
-    ) -> None:
-        tiny_tokenizer(vocab_size=350).save_pretrained(own_model)
-        outcome = lengthwise("measure", own_model, *text, *SIZES)
-        refused(outcome, 2, "has ids up to 349, the model a vocabulary of 320")
-
-    def test_adapter_that_is_none(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
-        outcome = lengthwise("measure", model, *text, *SIZES, "--adapter", model)
-        refused(outcome, 3, "adapter_config.json")
 
     def test_weights_that_give_nan(
         self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
@@ -155,14 +82,6 @@ class TestSettings:
         sizes = () if arguments[0] in SIZES else SIZES
         refused(lengthwise("measure", model, *text, *sizes, *arguments), 2, *expected)
 
-    def test_unknown_list(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("ls", "model"), 2, '"model"', '"models"')
-
-    def test_no_run_to_report(self, lengthwise: Callable[..., Any], tmp_path: Path) -> None:
-        refused(lengthwise("report", "gone"), 2, "there is no folder gone")
-        refused(lengthwise("report", tmp_path), 2, "is no run folder")
-        refused(lengthwise("report"), 2, "requires an argument")
-
 
 class TestRecipes:
     @pytest.mark.parametrize(
@@ -182,34 +101,8 @@ class TestRecipes:
     def test_no_folder(self, lengthwise: Callable[..., Any], recipe: Path) -> None:
         refused(lengthwise("train", recipe), 2, "training needs a folder", "--out")
 
-    def test_a_loss_that_is_not_finite_stops_at_its_step(
-        self, lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path
-    ) -> None:
-        wild = ("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.max_grad_norm=null")
-        outcome = lengthwise(
-            "train", recipe, "--out", "run", "--set", "save_every=1", "--set", "steps=20", *wild
-        )
-        refused(outcome, 1, "fix: ")
-        assert re.search(r"\bstep \d+", outcome.err), "the step is named"
-        assert not (tmp_path / "run" / "results.json").exists()
-        assert not (tmp_path / "run" / "model").exists()
-        for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
-            assert (checkpoint / "model.safetensors").exists()
-
 
 class TestFolders:
-    def test_earlier_runs_are_not_overwritten_silently(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-    ) -> None:
-        command = ("measure", model, *text, *SIZES, "--out", "run")
-        assert lengthwise(*command).code == 0
-        before = (tmp_path / "run" / "results.json").read_bytes()
-        refused(lengthwise(*command), 2, "run holds a finished run", "--resume", "--overwrite")
-        refused(lengthwise(*command, "--resume", "--seed", 3), 2, "other settings (seed: 0 there, 3 now)")
-        assert (tmp_path / "run" / "results.json").read_bytes() == before
-        (tmp_path / "run" / "results.json").unlink()
-        refused(lengthwise(*command), 2, "run holds an unfinished run", "--resume", "--overwrite")
-
     def test_full_disk(self, start: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
         """A limit on the size of a file makes write() fail as a full disk does."""
         program = tmp_path / "limited.py"

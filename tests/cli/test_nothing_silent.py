@@ -11,17 +11,9 @@ from typing import Any
 import pytest
 
 from lengthwise.evaluation import Evaluation
+from tests.cli.small_runs import refused
 
 SIZES = ("--length", "16", "--limit", "2")
-
-
-def refused(outcome: Any, code: int = 2) -> str:
-    """The message of a run that was refused."""
-    assert outcome.code == code, outcome
-    assert outcome.out == ""
-    assert "Traceback" not in outcome.err
-    assert "weights_only" not in outcome.err
-    return outcome.err
 
 
 @pytest.fixture
@@ -160,7 +152,7 @@ class TestTextLeftOut:
 class TestDamagedFiles:
     @pytest.mark.parametrize(
         "change",
-        [{"num_attention_heads": 0}, {"hidden_size": "x"}, {"num_hidden_layers": None}],
+        [{"num_attention_heads": 0}, {"model_type": "bert", "architectures": ["BertForMaskedLM"]}],
     )
     def test_a_configuration_that_no_model_has(
         self, lengthwise: Callable[..., Any], model: str, text: list[str], change: dict[str, Any]
@@ -171,11 +163,10 @@ class TestDamagedFiles:
         for more in ((), ("--dry-run",)):
             assert "model" in refused(lengthwise("ppl", "./model", *text, *SIZES, *more))
 
-    @pytest.mark.parametrize("content", ["[" * 200_000, "[]", '{"schema_version": 2}', ""])
-    def test_results(self, lengthwise: Callable[..., Any], content: str) -> None:
+    def test_results(self, lengthwise: Callable[..., Any]) -> None:
         Path("run").mkdir()
         Path("run/config.yaml").write_text("kind: ppl\n")
-        Path("run/results.json").write_text(content)
+        Path("run/results.json").write_text("[" * 200_000)
         refused(lengthwise("report", "run"))
         refused(lengthwise("compare", "run", "run2"))
 

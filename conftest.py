@@ -114,6 +114,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model is a failure."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+
+
+@pytest.fixture
 def lengthwise(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the command in this process: `lengthwise("measure", model, "--json")`."""
 

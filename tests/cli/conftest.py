@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,16 @@ def model(shared: Path) -> str:
 def text(shared: Path) -> list[str]:
     """The options that name the text."""
     return ["--text", str(shared / "text"), "--split", "all"]
+
+
+@pytest.fixture
+def on_text(lengthwise: Callable[..., Any], model: str, text: list[str]) -> Callable[..., Any]:
+    """Run a verb on the tiny model and text: `on_text("ppl", "--json")`."""
+
+    def call(verb: str, *words: object) -> Any:
+        return lengthwise(verb, model, *text, *words)
+
+    return call
 
 
 @pytest.fixture

@@ -72,15 +72,10 @@ class TestSettings:
         ],
     )
     def test_values(
-        self,
-        lengthwise: Callable[..., Any],
-        model: str,
-        text: list[str],
-        arguments: tuple[Any, ...],
-        expected: tuple[str, ...],
+        self, on_text: Callable[..., Any], arguments: tuple[Any, ...], expected: tuple[str, ...]
     ) -> None:
         sizes = () if arguments[0] in SIZES else SIZES
-        refused(lengthwise("measure", model, *text, *sizes, *arguments), 2, *expected)
+        refused(on_text("measure", *sizes, *arguments), 2, *expected)
 
 
 class TestRecipes:
@@ -141,11 +136,7 @@ def test_verbose_shows_the_traceback(lengthwise: Callable[..., Any]) -> None:
     ],
 )
 def test_out_of_memory_names_the_knob(
-    lengthwise: Callable[..., Any],
-    model: str,
-    text: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     from lengthwise.measure import misalignment
 
@@ -153,12 +144,10 @@ def test_out_of_memory_names_the_knob(
         raise error
 
     monkeypatch.setattr(misalignment.Misalignment, "score", fail)
-    refused(lengthwise("measure", model, *text, *SIZES), 1, "out of memory", "--batch-size")
+    refused(on_text("measure", *SIZES), 1, "out of memory", "--batch-size")
 
 
-def test_a_bug_keeps_its_traceback(
-    lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_keeps_its_traceback(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from lengthwise.measure import misalignment
 
     def fail(*_: object, **__: object) -> None:
@@ -166,4 +155,4 @@ def test_a_bug_keeps_its_traceback(
 
     monkeypatch.setattr(misalignment.Misalignment, "score", fail)
     with pytest.raises(ZeroDivisionError):
-        lengthwise("measure", model, *text, *SIZES)
+        on_text("measure", *SIZES)

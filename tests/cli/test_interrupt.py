@@ -73,16 +73,14 @@ def test_training(
     assert [row["value"] for row in resumed.json["rows"]] == pytest.approx([row["value"] for row in whole])
 
 
-def test_before_the_first_sample(
-    lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_before_the_first_sample(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from lengthwise.models import loading
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loading, "load", interrupted)
-    stopped = lengthwise("measure", model, *text, "--length", 16, "--out", "run")
+    stopped = on_text("measure", "--length", 16, "--out", "run")
     assert stopped.code == 130
     assert stopped.out == ""
     assert stopped.err == "lengthwise: interrupted\n"

@@ -49,10 +49,10 @@ class TestBlank:
 
 
 class TestNumbers:
-    def test_not_finite(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    def test_not_finite(self, on_text: Callable[..., Any]) -> None:
         for number in ("nan", "inf"):
-            refused(lengthwise("ppl", model, *text, *SIZES, "--fail-above", number))
-            assert "tolerance" in refused(lengthwise("limit", model, *text, "--tolerance", number))
+            refused(on_text("ppl", *SIZES, "--fail-above", number))
+            assert "tolerance" in refused(on_text("limit", "--tolerance", number))
 
     @pytest.mark.parametrize("method", ["pi", "dynamic_ntk", "yarn", "abf"])
     @pytest.mark.parametrize("factor", ["1e308", "nan"])
@@ -141,10 +141,8 @@ class TestTextLeftOut:
         assert list(results["provenance"]["left_out"].values()) == [1]
         assert any("left out" in note for note in results["notes"])
 
-    def test_nothing_is_said_of_a_text_that_is_all_used(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str]
-    ) -> None:
-        results = lengthwise("ppl", model, *text, *SIZES, "--json").json
+    def test_nothing_is_said_of_a_text_that_is_all_used(self, on_text: Callable[..., Any]) -> None:
+        results = on_text("ppl", *SIZES, "--json").json
         assert results["provenance"]["text"]["left_out"] == {}
         assert not any("left out" in note for note in results["notes"])
 

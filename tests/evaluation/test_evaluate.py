@@ -17,6 +17,7 @@ from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
+from tests.evaluation.longbench_files import official
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def job(shared: Path) -> Callable[..., Run]:
 
 
 @pytest.fixture
-def longbench(shared: Path, official: Callable[..., Path], tmp_path: Path) -> Callable[..., Run]:
+def longbench(shared: Path, tmp_path: Path) -> Callable[..., Run]:
     """A run of LongBench-E data sets on rows made here, with templates of our own."""
 
     def make(*names: str, **settings: Any) -> Run:
@@ -246,13 +247,8 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
         assert sorted(after) == sorted(kept)
 
 
-def test_the_plan_counts_without_weights(
-    job: Callable[..., Run], longbench: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("weights were loaded")
-
-    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+@pytest.mark.usefixtures("no_weights")
+def test_the_plan_counts_without_weights(job: Callable[..., Run], longbench: Callable[..., Run]) -> None:
     plan = plan_run(*job("needle_multi_key", samples=3))
     assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.

@@ -16,6 +16,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.models import load
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
+from tests.evaluation.longbench_files import hub_layout, official
 
 pytest.importorskip("lm_eval", reason="needs the extra lm-eval")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -101,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory, hub_layout: Callable[..., Path]) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all, because lm-eval's index takes seconds and is kept for one folder."""
     home = hub_layout(tmp_path_factory.mktemp("harness-data"), "trec", count=4)
     babilong = home / "RMT-team" / "babilong-1k-samples"
@@ -222,9 +223,7 @@ def test_prompts_over_the_limit_are_refused_before_anything_is_asked(folder: str
         measure(*job(folder, data, TASK, max_length=150))
 
 
-def test_local_data_and_our_own_task_score_alike(
-    folder: str, data: Path, official: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_local_data_and_our_own_task_score_alike(folder: str, data: Path, tmp_path: Path) -> None:
     results = measure(*job(folder, data, TASK, max_length=1000, batch_size=2), out="run")
     [row] = results.select(task=TASK, metric="classification_score")
     assert (row.n, row.truncated, row.version) == (4, 0, 5)
@@ -304,13 +303,8 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
         measure(*job(folder, data, "niah_single_2", lengths=(500,)))
 
 
-def test_the_plan_counts_requests_and_tokens(
-    folder: str, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("weights were loaded")
-
-    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+@pytest.mark.usefixtures("no_weights")
+def test_the_plan_counts_requests_and_tokens(folder: str, data: Path) -> None:
     plan = plan_run(*job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150, truncation="left"))
     assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}
     assert plan["cut"][TASK] == 4

@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of, read_template
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import resolve_tasks
+from tests.evaluation.longbench_files import official
 
 needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
 
@@ -33,7 +33,7 @@ def test_the_table_is_the_published_one() -> None:
 
 
 @needs_lm_eval
-def test_reply_lengths_are_those_of_lm_eval(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_reply_lengths_are_those_of_lm_eval(tmp_path: Path) -> None:
     official(tmp_path, count=1)
     spec = importlib.util.find_spec("lm_eval")
     assert spec is not None
@@ -65,7 +65,7 @@ def test_buckets() -> None:
     ]
 
 
-def test_rows_become_questions(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_rows_become_questions(tmp_path: Path) -> None:
     official(tmp_path, "trec", count=5)
     rows = read_rows("trec", str(tmp_path))
     (tmp_path / "dataset2prompt.json").write_text('{"trec": "{context}{input}"}')
@@ -102,9 +102,7 @@ def test_rows_become_questions(official: Callable[..., Path], tmp_path: Path) ->
         ("passage_count", {"answers": ["twelve"]}),
     ],
 )
-def test_malformed_rows_name_file_and_line(
-    official: Callable[..., Path], tmp_path: Path, name: str, change: dict[str, Any]
-) -> None:
+def test_malformed_rows_name_file_and_line(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
     path = official(tmp_path, name) / f"{name}_e.jsonl"
     lines = path.read_text().splitlines()
     lines[1] = json.dumps(json.loads(lines[1]) | change)
@@ -113,7 +111,7 @@ def test_malformed_rows_name_file_and_line(
         read_rows(name, str(tmp_path))
 
 
-def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_other_damage(tmp_path: Path) -> None:
     path = official(tmp_path, "qasper") / "qasper_e.jsonl"
     row = json.loads(path.read_text().splitlines()[0])
     del row["input"]
@@ -137,7 +135,7 @@ def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
         read_rows("hotpotqa", str(tmp_path))
 
 
-def test_the_official_archive(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_official_archive(tmp_path: Path) -> None:
     """Its file, its folder `data` and the folder that holds it."""
     official(tmp_path / "data", "lcc")
     archive = tmp_path / "data.zip"

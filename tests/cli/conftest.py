@@ -21,11 +21,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _surroundings(offline: None, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, our own cache, and an empty folder to be in."""
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
     monkeypatch.chdir(tmp_path)
 

@@ -85,6 +85,8 @@ class TestRecipes:
             ("objective.alhpa=1", ("unknown key 'objective.alhpa'", "did you mean 'alpha'?")),
             ("objective.alpha", ("has no value", "section.key=value")),
             ("length=4096", ("the text is too short",)),
+            ("data.corpus=''", ("corpus",)),
+            ("model=' '", ("model",)),
         ],
     )
     def test_settings(

@@ -41,28 +41,12 @@ class TestBlank:
         refused(lengthwise("report", ""))
         assert not any(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("setting", ["data.corpus=''", "model=' '"])
-    def test_recipes(self, lengthwise: Callable[..., Any], recipe: Path, setting: str) -> None:
-        assert setting.partition("=")[0].removeprefix("data.") in refused(
-            lengthwise("train", recipe, "--set", setting, "--dry-run")
-        )
-
 
 class TestNumbers:
     def test_not_finite(self, on_text: Callable[..., Any]) -> None:
         for number in ("nan", "inf"):
             refused(on_text("ppl", *SIZES, "--fail-above", number))
             assert "tolerance" in refused(on_text("limit", "--tolerance", number))
-
-    @pytest.mark.parametrize("method", ["pi", "dynamic_ntk", "yarn", "abf"])
-    @pytest.mark.parametrize("factor", ["1e308", "nan"])
-    def test_factor(
-        self, lengthwise: Callable[..., Any], model: str, method: str, factor: str, tmp_path: Path
-    ) -> None:
-        for how in (("--out", "x"), ("--dry-run",)):
-            words = ("extend", model, "--method", method, "--factor", factor, *how)
-            assert "factor" in refused(lengthwise(*words))
-        assert not any(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
         ("method", "option"), [("abf", "theta=.inf"), ("abf", "theta=1e308"), ("yarn", "beta_fast=.inf")]

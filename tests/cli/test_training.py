@@ -49,9 +49,6 @@ def test_the_settings_of_a_run_repeat_it(
     assert first.code == 0
     second = lengthwise("train", "first/config.yaml", "--out", "second", "--json")
     assert second.json["rows"] == first.json["rows"]
-    read = lengthwise("train", recipe, "--out", "first", "--resume", "--json")
-    assert read.code == 0
-    assert read.json["rows"] == first.json["rows"]
 
 
 def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:

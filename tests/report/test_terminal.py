@@ -103,7 +103,6 @@ def test_scores_by_length_and_depth_in_per_cent() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        Row(model="m", task="mean", metric="mse", value=1.0, arm="plain"),
         Row(model="m", task="perplexity", metric="loss", value=None, length=8),
         Row(model="m", task="recall", metric="benefit", value=1.0, distance=8, reference="n"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,47 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.testing import save_tiny_model
+from lengthwise.testing import save_tiny_model, tiny_tokenizer
 from tests.cli.small_runs import refused
 
 SIZES = ("--length", 16, "--limit", 2)
 
 
+@pytest.fixture
+def own_model(model: str, tmp_path: Path) -> Path:
+    """A copy of the tiny model, to be broken."""
+    return Path(shutil.copytree(model, tmp_path / "own"))
+
+
 class TestModels:
     def test_missing(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
         refused(lengthwise("measure", "./gone", *text, *SIZES), 3, "there is no model folder ./gone", "fix: ")
+
+    def test_mistyped(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
+        outcome = lengthwise("ppl", "smollm2-135", *text, *SIZES)
+        refused(outcome, 2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?")
+
+    @pytest.mark.parametrize(
+        ("files", "named"), [("*.safetensors", "model.safetensors"), ("token*", "tokenizer")]
+    )
+    def test_files_missing(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str], files: str, named: str
+    ) -> None:
+        for file in own_model.glob(files):
+            file.unlink()
+        outcome = lengthwise("measure", own_model, *text, *SIZES, "--out", "run")
+        refused(outcome, 3, str(own_model), named)
+        assert not Path("run/config.yaml").exists(), "a corrected command is not told of an unfinished run"
+
+    def test_tokenizer_of_another_vocabulary_size(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
+    ) -> None:
+        tiny_tokenizer(vocab_size=350).save_pretrained(own_model)
+        outcome = lengthwise("measure", own_model, *text, *SIZES)
+        refused(outcome, 2, "has ids up to 349, the model a vocabulary of 320")
+
+    def test_adapter_that_is_none(self, on_text: Callable[..., Any], model: str) -> None:
+        refused(on_text("measure", *SIZES, "--adapter", model), 3, "adapter_config.json")
 
     def test_weights_that_give_nan(
         self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]

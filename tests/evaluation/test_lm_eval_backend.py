@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,38 +150,30 @@ def requests(run: str) -> list[dict[str, Any]]:
     return [line for line in lines(run) if "reply" in line]
 
 
-@pytest.fixture(scope="module")
-def own(folder: str, data: Path) -> Callable[..., dict[str, Any]]:
+def own_scores(folder: str, data: Path, *tasks: str, max_length: int) -> dict[str, Any]:
     """lm-eval's scores with its own HFLM and the same limit."""
+    from lm_eval.evaluator import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
 
-    def scores(*tasks: str, max_length: int) -> dict[str, Any]:
-        from lm_eval.evaluator import simple_evaluate
-        from lm_eval.models.huggingface import HFLM
-        from lm_eval.tasks import TaskManager
-
-        model = load(folder)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(data)
-            found = simple_evaluate(
-                model=HFLM(
-                    pretrained=model.model, tokenizer=model.tokenizer, max_length=max_length, device="cpu"
-                ),
-                tasks=list(tasks),
-                task_manager=TaskManager(include_path=str(data), include_defaults=False),
-                bootstrap_iters=0,
-            )
-        assert found is not None
-        return dict(found["results"])
-
-    return scores
+    model = load(folder)
+    with contextlib.chdir(data):
+        found = simple_evaluate(
+            model=HFLM(
+                pretrained=model.model, tokenizer=model.tokenizer, max_length=max_length, device="cpu"
+            ),
+            tasks=list(tasks),
+            task_manager=TaskManager(include_path=str(data), include_defaults=False),
+            bootstrap_iters=0,
+        )
+    assert found is not None
+    return dict(found["results"])
 
 
 @pytest.mark.parametrize("max_length", [1500, 90])
-def test_ranked_and_rolling_scores_are_those_of_lm_eval(
-    folder: str, data: Path, own: Callable[..., dict[str, Any]], max_length: int
-) -> None:
+def test_ranked_and_rolling_scores_are_those_of_lm_eval(folder: str, data: Path, max_length: int) -> None:
     tasks = ("tiny_group", "tiny_rolling")
-    expected = own(*tasks, max_length=max_length)
+    expected = own_scores(folder, data, *tasks, max_length=max_length)
     results = measure(
         *job(folder, data, *tasks, max_length=max_length, truncation="left", batch_size=3), out="run"
     )

@@ -114,6 +114,27 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, here and in programs that are started. TRL counts its uses there unless told not to."""
+    import huggingface_hub.constants
+
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "1")
+        monkeypatch.setattr(huggingface_hub.constants, name, True)
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model is a failure."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+
+
+@pytest.fixture
 def lengthwise(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the command in this process: `lengthwise("measure", model, "--json")`."""
 
@@ -160,10 +181,13 @@ def start(
 @pytest.fixture
 def start_ranks(
     _fork_server: Callable[[dict[str, Any]], Any], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., None]:
-    """Run a Python file in two processes of one group, as torchrun would: `start_ranks(file, argument)`."""
+) -> Callable[..., str]:
+    """Run a Python file in two processes of one group, as torchrun would: `start_ranks(file, argument)`.
 
-    def call(program: Path, *arguments: object) -> None:
+    Gives the standard output of the first.
+    """
+
+    def call(program: Path, *arguments: object) -> str:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -196,5 +220,6 @@ def start_ranks(
         assert codes == [0, 0], "".join(
             rank.err[-4000:] for rank, code in zip(ranks, codes, strict=True) if code != 0
         )
+        return ranks[0].out
 
     return call

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _surroundings(offline: None, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, our own cache, and an empty folder to be in."""
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -37,6 +36,16 @@ def model(shared: Path) -> str:
 def text(shared: Path) -> list[str]:
     """The options that name the text."""
     return ["--text", str(shared / "text"), "--split", "all"]
+
+
+@pytest.fixture
+def on_text(lengthwise: Callable[..., Any], model: str, text: list[str]) -> Callable[..., Any]:
+    """Run a verb on the tiny model and text: `on_text("ppl", "--json")`."""
+
+    def call(verb: str, *words: object) -> Any:
+        return lengthwise(verb, model, *text, *words)
+
+    return call
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every verb that measures, in small: its options besides the model and the text."""
+"""Every verb that measures, in small: its options besides the model and the text. And what a refusal looks like."""
 
 from __future__ import annotations
 
@@ -28,3 +28,15 @@ VERBS: dict[str, tuple[Any, ...]] = {
         *RARE,
     ),
 }
+
+
+def refused(outcome: Any, code: int = 2, *expected: str) -> str:
+    """The message of an error: in a few lines on standard error, nothing on standard output, no traceback."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    message = "\n".join(line for line in outcome.err.splitlines() if "%|" not in line)
+    assert "Traceback" not in message
+    assert "weights_only" not in message
+    for part in expected:
+        assert part in message
+    return message

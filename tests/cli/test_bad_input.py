@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from lengthwise.testing import save_tiny_model, tiny_tokenizer
+from tests.cli.small_runs import refused
 
 SIZES = ("--length", 16, "--limit", 2)
 
@@ -23,17 +23,6 @@ def own_model(model: str, tmp_path: Path) -> Path:
     return Path(shutil.copytree(model, tmp_path / "own"))
 
 
-def refused(outcome: Any, code: int, *expected: str) -> None:
-    """An error in a few lines on standard error, nothing on standard output, no traceback."""
-    assert outcome.code == code, outcome
-    assert outcome.out == ""
-    lines = [line for line in outcome.err.splitlines() if "%|" not in line]
-    message = "\n".join(lines)
-    assert "Traceback" not in message
-    for part in expected:
-        assert part in message
-
-
 class TestModels:
     def test_missing(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
         refused(lengthwise("measure", "./gone", *text, *SIZES), 3, "there is no model folder ./gone", "fix: ")
@@ -42,45 +31,17 @@ class TestModels:
         outcome = lengthwise("ppl", "smollm2-135", *text, *SIZES)
         refused(outcome, 2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?")
 
-    def test_not_in_the_hub_cache(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
-        outcome = lengthwise("recall", "someone/gone", *text, "--distance", 64)
-        refused(outcome, 3, "'someone/gone' is not in the local hub cache", "hf download someone/gone")
-
-    @pytest.mark.parametrize("half", ["no weights", "cut short"])
-    def test_half_downloaded(
-        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str], half: str
+    @pytest.mark.parametrize(
+        ("files", "named"), [("*.safetensors", "model.safetensors"), ("token*", "tokenizer")]
+    )
+    def test_files_missing(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str], files: str, named: str
     ) -> None:
-        weights = own_model / "model.safetensors"
-        if half == "no weights":
-            weights.unlink()
-        else:
-            weights.write_bytes(weights.read_bytes()[:-100])
-        outcome = lengthwise("measure", own_model, *text, *SIZES, "--out", "run")
-        refused(outcome, 3, str(own_model))
-        assert not Path("run/config.yaml").exists(), "a corrected command is not told of an unfinished run"
-
-    def test_not_a_causal_language_model(
-        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
-    ) -> None:
-        from transformers import BertConfig, BertForMaskedLM
-
-        config = BertConfig(
-            vocab_size=320, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-        )
-        BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-        tiny_tokenizer().save_pretrained(tmp_path / "bert")
-        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES)
-        refused(outcome, 2, "is not a causal language model", "BertForMaskedLM")
-        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES, "--dry-run")
-        refused(outcome, 2, "is not a causal language model")
-
-    def test_tokenizer_missing(
-        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
-    ) -> None:
-        for file in own_model.glob("token*"):
+        for file in own_model.glob(files):
             file.unlink()
-        outcome = lengthwise("measure", own_model, *text, *SIZES)
-        refused(outcome, 3, "tokenizer")
+        outcome = lengthwise("measure", own_model, *text, *SIZES, "--out", "run")
+        refused(outcome, 3, str(own_model), named)
+        assert not Path("run/config.yaml").exists(), "a corrected command is not told of an unfinished run"
 
     def test_tokenizer_of_another_vocabulary_size(
         self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
@@ -89,9 +50,8 @@ class TestModels:
         outcome = lengthwise("measure", own_model, *text, *SIZES)
         refused(outcome, 2, "has ids up to 349, the model a vocabulary of 320")
 
-    def test_adapter_that_is_none(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
-        outcome = lengthwise("measure", model, *text, *SIZES, "--adapter", model)
-        refused(outcome, 3, "adapter_config.json")
+    def test_adapter_that_is_none(self, on_text: Callable[..., Any], model: str) -> None:
+        refused(on_text("measure", *SIZES, "--adapter", model), 3, "adapter_config.json")
 
     def test_weights_that_give_nan(
         self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
@@ -145,23 +105,10 @@ class TestSettings:
         ],
     )
     def test_values(
-        self,
-        lengthwise: Callable[..., Any],
-        model: str,
-        text: list[str],
-        arguments: tuple[Any, ...],
-        expected: tuple[str, ...],
+        self, on_text: Callable[..., Any], arguments: tuple[Any, ...], expected: tuple[str, ...]
     ) -> None:
         sizes = () if arguments[0] in SIZES else SIZES
-        refused(lengthwise("measure", model, *text, *sizes, *arguments), 2, *expected)
-
-    def test_unknown_list(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("ls", "model"), 2, '"model"', '"models"')
-
-    def test_no_run_to_report(self, lengthwise: Callable[..., Any], tmp_path: Path) -> None:
-        refused(lengthwise("report", "gone"), 2, "there is no folder gone")
-        refused(lengthwise("report", tmp_path), 2, "is no run folder")
-        refused(lengthwise("report"), 2, "requires an argument")
+        refused(on_text("measure", *sizes, *arguments), 2, *expected)
 
 
 class TestRecipes:
@@ -171,6 +118,8 @@ class TestRecipes:
             ("objective.alhpa=1", ("unknown key 'objective.alhpa'", "did you mean 'alpha'?")),
             ("objective.alpha", ("has no value", "section.key=value")),
             ("length=4096", ("the text is too short",)),
+            ("data.corpus=''", ("corpus",)),
+            ("model=' '", ("model",)),
         ],
     )
     def test_settings(
@@ -182,34 +131,8 @@ class TestRecipes:
     def test_no_folder(self, lengthwise: Callable[..., Any], recipe: Path) -> None:
         refused(lengthwise("train", recipe), 2, "training needs a folder", "--out")
 
-    def test_a_loss_that_is_not_finite_stops_at_its_step(
-        self, lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path
-    ) -> None:
-        wild = ("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.max_grad_norm=null")
-        outcome = lengthwise(
-            "train", recipe, "--out", "run", "--set", "save_every=1", "--set", "steps=20", *wild
-        )
-        refused(outcome, 1, "fix: ")
-        assert re.search(r"\bstep \d+", outcome.err), "the step is named"
-        assert not (tmp_path / "run" / "results.json").exists()
-        assert not (tmp_path / "run" / "model").exists()
-        for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
-            assert (checkpoint / "model.safetensors").exists()
-
 
 class TestFolders:
-    def test_earlier_runs_are_not_overwritten_silently(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-    ) -> None:
-        command = ("measure", model, *text, *SIZES, "--out", "run")
-        assert lengthwise(*command).code == 0
-        before = (tmp_path / "run" / "results.json").read_bytes()
-        refused(lengthwise(*command), 2, "run holds a finished run", "--resume", "--overwrite")
-        refused(lengthwise(*command, "--resume", "--seed", 3), 2, "other settings (seed: 0 there, 3 now)")
-        assert (tmp_path / "run" / "results.json").read_bytes() == before
-        (tmp_path / "run" / "results.json").unlink()
-        refused(lengthwise(*command), 2, "run holds an unfinished run", "--resume", "--overwrite")
-
     def test_full_disk(self, start: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
         """A limit on the size of a file makes write() fail as a full disk does."""
         program = tmp_path / "limited.py"
@@ -248,11 +171,7 @@ def test_verbose_shows_the_traceback(lengthwise: Callable[..., Any]) -> None:
     ],
 )
 def test_out_of_memory_names_the_knob(
-    lengthwise: Callable[..., Any],
-    model: str,
-    text: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     from lengthwise.measure import misalignment
 
@@ -260,12 +179,10 @@ def test_out_of_memory_names_the_knob(
         raise error
 
     monkeypatch.setattr(misalignment.Misalignment, "score", fail)
-    refused(lengthwise("measure", model, *text, *SIZES), 1, "out of memory", "--batch-size")
+    refused(on_text("measure", *SIZES), 1, "out of memory", "--batch-size")
 
 
-def test_a_bug_keeps_its_traceback(
-    lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_keeps_its_traceback(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from lengthwise.measure import misalignment
 
     def fail(*_: object, **__: object) -> None:
@@ -273,4 +190,4 @@ def test_a_bug_keeps_its_traceback(
 
     monkeypatch.setattr(misalignment.Misalignment, "score", fail)
     with pytest.raises(ZeroDivisionError):
-        lengthwise("measure", model, *text, *SIZES)
+        on_text("measure", *SIZES)

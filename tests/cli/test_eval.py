@@ -41,10 +41,5 @@ def test_wrong_usage(lengthwise: Callable[..., Any], long_model: str) -> None:
     assert rare.code == 2
     assert "--stories" in rare.err
     # Given at its default, but given.
-    depth = lengthwise("eval", long_model, "needle_multi_value", "--depth", 50)
-    assert (depth.code, "depths" in depth.err) == (2, True)
     split = lengthwise("eval", long_model, "longbench_trec_e", "--max-length", 99, "--split", "test")
     assert (split.code, "split" in split.err) == (2, True)
-    harness = lengthwise("eval", long_model, "x", "--backend", "lm-eval")
-    assert harness.code == 2
-    assert "--max-length" in harness.err

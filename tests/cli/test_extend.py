@@ -57,6 +57,8 @@ def test_a_dry_run_of_a_model_that_is_not_made_yet_does_not_make_it(lengthwise: 
     [
         (("--method", "yarm", "--factor", 2), "did you mean 'yarn'"),
         (("--method", "yarn", "--factor", 0.5), "factor is 0.5"),
+        (("--method", "dynamic_ntk", "--factor", "nan"), "factor"),
+        (("--method", "abf", "--factor", "1e308"), "factor"),
         (("--method", "yarn", "--factor", 2, "--original-length", 4096), "original_length = 4096"),
         (("--method", "yarn", "--factor", 2, "--set", "beta=3"), "unknown key 'beta'"),
         (("--method", "longrope", "--factor", 2), "no long_factor"),

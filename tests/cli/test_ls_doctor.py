@@ -23,13 +23,6 @@ def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     assert all(entry["name"] in shown for entries in lists.values() for entry in entries)
 
 
-def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
-    assert list(lengthwise("ls", "recipes", "--json").json) == ["recipes"]
-    shown = lengthwise("ls", "methods").out
-    assert "jeffreys" in shown
-    assert "smollm2" not in shown
-
-
 def test_studies_are_listed_by_whose_claims_they_judge(
     lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

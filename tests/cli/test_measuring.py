@@ -98,11 +98,6 @@ def test_another_seed_is_another_sample(lengthwise: Callable[..., Any], measure:
     assert [row["value"] for row in first] != [row["value"] for row in second]
 
 
-def test_underscores_are_hyphens(lengthwise: Callable[..., Any], measure: list[Any]) -> None:
-    done = lengthwise(*measure, "--batch_size", 2, "--fail_above", 1000)
-    assert done.code == 0
-
-
 def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(
     lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
 ) -> None:
@@ -135,11 +130,9 @@ def test_an_unfinished_run_continues_where_it_stopped(
 
 @pytest.mark.parametrize("threshold", ["low", "high"])
 @pytest.mark.parametrize(("verb", "metric"), [("measure", "jeffreys"), ("ppl", "perplexity")])
-def test_fail_above(
-    lengthwise: Callable[..., Any], model: str, text: list[str], verb: str, metric: str, threshold: str
-) -> None:
+def test_fail_above(on_text: Callable[..., Any], verb: str, metric: str, threshold: str) -> None:
     value = {"low": 1e-6, "high": 1e9}[threshold]
-    done = lengthwise(verb, model, *text, *SIZES, "--fail-above", value, "--out", "run", "--json")
+    done = on_text(verb, *SIZES, "--fail-above", value, "--out", "run", "--json")
     assert done.json["rows"], "the results are printed either way"
     assert Path("run/results.json").exists()
     if threshold == "low":
@@ -150,15 +143,11 @@ def test_fail_above(
         assert done.code == 0
 
 
-def test_dry_run_writes_and_measures_nothing(
-    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_dry_run_needs_no_weights_and_writes_and_measures_nothing(
+    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
 ) -> None:
-    from lengthwise.models import loading
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("weights were loaded")
-
-    monkeypatch.setattr(loading, "load", refuse)
+    bare = shutil.copytree(command[1], tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    command[1] = str(bare)
     done = lengthwise(*command, "--dry-run", "--json", "--out", "run")
     assert done.code == 0
     plan = done.json
@@ -187,32 +176,15 @@ def test_dry_run_writes_and_measures_nothing(
         ("influence", 4 * (64 + 6 * 9 + 2 * (2 * (3 * 10 + 2 * 11) + 5 * 64 + 7 * (10 + 11)))),
     ],
 )
-def test_dry_run_counts_the_tokens(
-    lengthwise: Callable[..., Any], model: str, text: list[str], verb: str, tokens: int
-) -> None:
-    plan = lengthwise(verb, model, *text, *VERBS[verb], "--dry-run", "--json").json
+def test_dry_run_counts_the_tokens(on_text: Callable[..., Any], verb: str, tokens: int) -> None:
+    plan = on_text(verb, *VERBS[verb], "--dry-run", "--json").json
     assert plan["tokens_to_run"] == tokens
     assert set(plan["samples"].values()) == {"4 of 4"}
 
 
-def test_dry_run_needs_no_weights(
-    lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-) -> None:
-    bare = tmp_path / "bare"
-    shutil.copytree(model, bare, ignore=shutil.ignore_patterns("*.safetensors"))
-    whole, planned = (
-        lengthwise("measure", name, *text, *VERBS["measure"], "--dry-run", "--json").json
-        for name in (model, bare)
-    )
-    for number in ("parameters", "memory_bytes", "tokens_to_run", "samples"):
-        assert planned[number] == whole[number]
-
-
-def test_dry_run_says_how_many_samples_the_text_holds(
-    lengthwise: Callable[..., Any], model: str, text: list[str]
-) -> None:
-    plan = lengthwise("ppl", model, *text, "--length", 64, "--limit", 10_000, "--dry-run", "--json").json
-    done = lengthwise("ppl", model, *text, "--length", 64, "--limit", 10_000, "--json").json
+def test_dry_run_says_how_many_samples_the_text_holds(on_text: Callable[..., Any]) -> None:
+    plan = on_text("ppl", "--length", 64, "--limit", 10_000, "--dry-run", "--json").json
+    done = on_text("ppl", "--length", 64, "--limit", 10_000, "--json").json
     [found] = plan["samples"].values()
     targets = next(row["n"] for row in done["rows"] if row["metric"] == "loss")
     assert int(found.split()[0]) * 64 == targets

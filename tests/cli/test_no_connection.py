@@ -27,8 +27,8 @@ def sought(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], sought: list[Any]) -> None:
-    done = lengthwise("ppl", model, *text, "--length", 16, "--limit", 4, "--out", "run")
+def test_measuring(lengthwise: Callable[..., Any], on_text: Callable[..., Any], sought: list[Any]) -> None:
+    done = on_text("ppl", "--length", 16, "--limit", 4, "--out", "run")
     assert done.code == 0, done.err
     assert sought == []
     assert lengthwise("report", "run", "--out", "page.html").code == 0

@@ -53,14 +53,6 @@ def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., A
     assert "lengthwise measure smollm2-135m" in examples
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_shows_examples_of_itself(lengthwise: Callable[..., Any], verb: str) -> None:
-    """Its options are in docs/reference/cli.md, which a test compares."""
-    shown = lengthwise(verb, "--help")
-    assert shown.code == 0
-    assert f"lengthwise {verb}" in shown.out.split("Examples:")[1]
-
-
 def test_no_arguments_show_the_help(lengthwise: Callable[..., Any]) -> None:
     shown = lengthwise()
     assert "Commands" in shown.out

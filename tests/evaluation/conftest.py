@@ -1,81 +1,11 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lengthwise.evaluation.longbench_e import DATA_SETS
-from lengthwise.models import LoadedModel
-from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
-
-_LENGTHS = (1200, 5000, 9000)
-_ANSWERS = {
-    "class_match": ["Location"],
-    "number_share": ["3"],
-    "paragraph_share": ["Paragraph 2"],
-    "code_similarity": ["    return shadow"],
-}
-
-
-def official_rows(name: str, *, count: int = 3, words: int = 60) -> list[dict[str, Any]]:
-    """`count` rows of a data set, one for each bucket in turn."""
-    metric = DATA_SETS[name].metric
-    return [
-        {
-            "input": f"Where is the king, case {index}?",
-            "context": tiny_text(words, seed=index),
-            "answers": _ANSWERS.get(metric, ["the old garden", "garden"]),
-            "length": _LENGTHS[index % 3],
-            "dataset": name,
-            "language": "en",
-            "all_classes": ["Location", "City", "Person"] if metric == "class_match" else None,
-            "_id": f"{name}{index}",
-        }
-        for index in range(count)
-    ]
-
-
-def write_official(folder: Path, *names: str, **options: Any) -> Path:
-    """The official jsonl files of these data sets (default all) in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names or DATA_SETS:
-        lines = [json.dumps(row) for row in official_rows(name, **options)]
-        (folder / f"{name}_e.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def write_hub_layout(folder: Path, *names: str, **options: Any) -> Path:
-    """The same as lm-eval wants it: `Xnhyacinth/LongBench` with a README that names config and file."""
-    home = folder / "Xnhyacinth" / "LongBench"
-    home.mkdir(parents=True, exist_ok=True)
-    configs = []
-    for name in names:
-        rows = [{**row, "question": row["input"]} for row in official_rows(name, **options)]
-        (home / f"{name}_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        configs.append(f"- config_name: {name}_e\n  data_files:\n  - split: test\n    path: {name}_e.jsonl\n")
-    (home / "README.md").write_text("---\nconfigs:\n" + "".join(configs) + "---\n")
-    return folder
-
-
-@pytest.fixture
-def official() -> Callable[..., Path]:
-    """Writes LongBench-E rows in the official format, made here: `official(folder, "trec", count=3)`."""
-    return write_official
-
-
-@pytest.fixture(scope="session")
-def hub_layout() -> Callable[..., Path]:
-    """Writes the same as lm-eval reads them."""
-    return write_hub_layout
-
-
-@pytest.fixture(scope="session")
-def model() -> LoadedModel:
-    return LoadedModel(tiny_llama(max_position_embeddings=4096), tiny_tokenizer(), "tiny", "memory")
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.models import load
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
+from tests.evaluation.longbench_files import hub_layout, official
 
 pytest.importorskip("lm_eval", reason="needs the extra lm-eval")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -101,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory, hub_layout: Callable[..., Path]) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all, because lm-eval's index takes seconds and is kept for one folder."""
     home = hub_layout(tmp_path_factory.mktemp("harness-data"), "trec", count=4)
     babilong = home / "RMT-team" / "babilong-1k-samples"
@@ -127,11 +129,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, hub_layout: Callable[..., Pat
 
 
 @pytest.fixture(autouse=True)
-def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _offline(offline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets.config
-    import huggingface_hub.constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     monkeypatch.chdir(tmp_path)
@@ -150,38 +150,30 @@ def requests(run: str) -> list[dict[str, Any]]:
     return [line for line in lines(run) if "reply" in line]
 
 
-@pytest.fixture(scope="module")
-def own(folder: str, data: Path) -> Callable[..., dict[str, Any]]:
+def own_scores(folder: str, data: Path, *tasks: str, max_length: int) -> dict[str, Any]:
     """lm-eval's scores with its own HFLM and the same limit."""
+    from lm_eval.evaluator import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
 
-    def scores(*tasks: str, max_length: int) -> dict[str, Any]:
-        from lm_eval.evaluator import simple_evaluate
-        from lm_eval.models.huggingface import HFLM
-        from lm_eval.tasks import TaskManager
-
-        model = load(folder)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(data)
-            found = simple_evaluate(
-                model=HFLM(
-                    pretrained=model.model, tokenizer=model.tokenizer, max_length=max_length, device="cpu"
-                ),
-                tasks=list(tasks),
-                task_manager=TaskManager(include_path=str(data), include_defaults=False),
-                bootstrap_iters=0,
-            )
-        assert found is not None
-        return dict(found["results"])
-
-    return scores
+    model = load(folder)
+    with contextlib.chdir(data):
+        found = simple_evaluate(
+            model=HFLM(
+                pretrained=model.model, tokenizer=model.tokenizer, max_length=max_length, device="cpu"
+            ),
+            tasks=list(tasks),
+            task_manager=TaskManager(include_path=str(data), include_defaults=False),
+            bootstrap_iters=0,
+        )
+    assert found is not None
+    return dict(found["results"])
 
 
 @pytest.mark.parametrize("max_length", [1500, 90])
-def test_ranked_and_rolling_scores_are_those_of_lm_eval(
-    folder: str, data: Path, own: Callable[..., dict[str, Any]], max_length: int
-) -> None:
+def test_ranked_and_rolling_scores_are_those_of_lm_eval(folder: str, data: Path, max_length: int) -> None:
     tasks = ("tiny_group", "tiny_rolling")
-    expected = own(*tasks, max_length=max_length)
+    expected = own_scores(folder, data, *tasks, max_length=max_length)
     results = measure(
         *job(folder, data, *tasks, max_length=max_length, truncation="left", batch_size=3), out="run"
     )
@@ -222,9 +214,7 @@ def test_prompts_over_the_limit_are_refused_before_anything_is_asked(folder: str
         measure(*job(folder, data, TASK, max_length=150))
 
 
-def test_local_data_and_our_own_task_score_alike(
-    folder: str, data: Path, official: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_local_data_and_our_own_task_score_alike(folder: str, data: Path, tmp_path: Path) -> None:
     results = measure(*job(folder, data, TASK, max_length=1000, batch_size=2), out="run")
     [row] = results.select(task=TASK, metric="classification_score")
     assert (row.n, row.truncated, row.version) == (4, 0, 5)
@@ -304,13 +294,8 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
         measure(*job(folder, data, "niah_single_2", lengths=(500,)))
 
 
-def test_the_plan_counts_requests_and_tokens(
-    folder: str, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("weights were loaded")
-
-    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+@pytest.mark.usefixtures("no_weights")
+def test_the_plan_counts_requests_and_tokens(folder: str, data: Path) -> None:
     plan = plan_run(*job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150, truncation="left"))
     assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}
     assert plan["cut"][TASK] == 4

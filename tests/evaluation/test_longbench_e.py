@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of, read_template
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import resolve_tasks
+from tests.evaluation.longbench_files import official
 
 needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
 
@@ -33,7 +33,7 @@ def test_the_table_is_the_published_one() -> None:
 
 
 @needs_lm_eval
-def test_reply_lengths_are_those_of_lm_eval(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_reply_lengths_are_those_of_lm_eval(tmp_path: Path) -> None:
     official(tmp_path, count=1)
     spec = importlib.util.find_spec("lm_eval")
     assert spec is not None
@@ -65,7 +65,7 @@ def test_buckets() -> None:
     ]
 
 
-def test_rows_become_questions(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_rows_become_questions(tmp_path: Path) -> None:
     official(tmp_path, "trec", count=5)
     rows = read_rows("trec", str(tmp_path))
     (tmp_path / "dataset2prompt.json").write_text('{"trec": "{context}{input}"}')
@@ -89,41 +89,42 @@ def test_rows_become_questions(official: Callable[..., Path], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("name", "change"),
     [
-        {"answers": "garden"},
-        {"answers": []},
-        {"answers": [3]},
-        {"length": "4000"},
-        {"context": None},
-        {"all_classes": None},
+        ("trec", {"answers": "garden"}),
+        ("trec", {"answers": []}),
+        ("trec", {"answers": [3]}),
+        ("trec", {"length": "4000"}),
+        ("trec", {"context": None}),
+        ("trec", {"all_classes": None}),
+        # Answers that no reply can match.
+        ("passage_retrieval_en", {"answers": ["twelve"]}),
+        ("passage_count", {"answers": ["twelve"]}),
     ],
-)  # fmt: skip
-def test_malformed_rows_name_file_and_line(
-    official: Callable[..., Path], tmp_path: Path, change: dict[str, Any]
-) -> None:
-    path = official(tmp_path, "trec") / "trec_e.jsonl"
+)
+def test_malformed_rows_name_file_and_line(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
+    path = official(tmp_path, name) / f"{name}_e.jsonl"
     lines = path.read_text().splitlines()
     lines[1] = json.dumps(json.loads(lines[1]) | change)
     path.write_text("\n".join(lines))
-    with pytest.raises(UsageError, match=f"trec_e.jsonl, line 2.*'{next(iter(change))}'"):
-        read_rows("trec", str(tmp_path))
+    with pytest.raises(UsageError, match=f"{name}_e.jsonl, line 2.*'{next(iter(change))}'"):
+        read_rows(name, str(tmp_path))
 
 
-def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
+def test_other_damage(tmp_path: Path) -> None:
     path = official(tmp_path, "qasper") / "qasper_e.jsonl"
     row = json.loads(path.read_text().splitlines()[0])
     del row["input"]
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(UsageError, match=r"line 1.*'input'"):
         read_rows("qasper", str(tmp_path))
-    path.write_text('{"input": "x"\n')
-    with pytest.raises(UsageError, match="line 1:"):
-        read_rows("qasper", str(tmp_path))
-    path.write_text("[1]\n")
-    with pytest.raises(UsageError, match="line 1:"):
-        read_rows("qasper", str(tmp_path))
-    for damaged in (b'{"input": "\xff"}\n', json.dumps(row | {"input": "\ud800"}).encode(), b"[" * 100_000):
+    for damaged in (
+        b"[1]",
+        b'{"input": "x"',
+        b'{"input": "\xff"}\n',
+        json.dumps(row | {"input": "\ud800"}).encode(),
+        b"[" * 100_000,
+    ):
         path.write_bytes(damaged)
         with pytest.raises(UsageError, match="line 1:"):
             read_rows("qasper", str(tmp_path))
@@ -134,37 +135,20 @@ def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
         read_rows("hotpotqa", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"), [("passage_retrieval_en", "twelve"), ("passage_count", "twelve")]
-)
-def test_answers_that_no_reply_can_match_are_malformed(
-    official: Callable[..., Path], tmp_path: Path, name: str, answer: str
-) -> None:
-    path = official(tmp_path, name) / f"{name}_e.jsonl"
-    lines = path.read_text().splitlines()
-    lines[2] = json.dumps(json.loads(lines[2]) | {"answers": [answer]})
-    path.write_text("\n".join(lines))
-    with pytest.raises(UsageError, match=f"{name}_e.jsonl, line 3.*'twelve'"):
-        read_rows(name, str(tmp_path))
-
-
-def test_the_official_archive(official: Callable[..., Path], tmp_path: Path) -> None:
-    official(tmp_path / "rows", "lcc")
+def test_the_official_archive(tmp_path: Path) -> None:
+    """Its file, its folder `data` and the folder that holds it."""
+    official(tmp_path / "data", "lcc")
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as files:
-        files.write(tmp_path / "rows" / "lcc_e.jsonl", "data/lcc_e.jsonl")
-    assert read_rows("lcc", str(archive)) == read_rows("lcc", str(tmp_path / "rows"))
+        files.write(tmp_path / "data" / "lcc_e.jsonl", "data/lcc_e.jsonl")
+    for source in (archive, tmp_path):
+        assert read_rows("lcc", str(source)) == read_rows("lcc", str(tmp_path / "data"))
     with pytest.raises(MissingError, match=r"trec_e\.jsonl"):
         read_rows("trec", str(archive))
     with zipfile.ZipFile(archive, "w") as files:
-        files.writestr("data/lcc_e.jsonl", (tmp_path / "rows" / "lcc_e.jsonl").read_text() + '{"input"')
+        files.writestr("data/lcc_e.jsonl", (tmp_path / "data" / "lcc_e.jsonl").read_text() + '{"input"')
     with pytest.raises(UsageError, match=r"data\.zip.data/lcc_e\.jsonl, line 4"):
         read_rows("lcc", str(archive))
-
-
-def test_the_folder_may_be_the_unpacked_archive(official: Callable[..., Path], tmp_path: Path) -> None:
-    official(tmp_path / "data", "lcc")
-    assert len(read_rows("lcc", str(tmp_path))) == 3
 
 
 def test_scores_by_data_set() -> None:

@@ -160,32 +160,6 @@ def test_the_number_before_the_last_hop_is_right_once(questions: Callable[[str],
         assert right * 4 == len(own)
 
 
-def test_a_sentence_on_a_harbour_names_its_commonest_flag_in_half(
-    questions: Callable[[str], list[Question]],
-) -> None:
-    """Copying one of the sentences on a harbour, each as likely, is right in half of the questions."""
-    shares = []
-    for question in questions("aggregation_commonest"):
-        flown = re.findall(rf"{question.about} flew a (\w+) flag", question.prompt)
-        shares.append(flown.count(question.golds[0]) / len(flown))
-    assert set(shares) == {0.5}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_prompts_have_the_wanted_number_of_tokens(
-    questions: Callable[[str], list[Question]], name: str
-) -> None:
-    tokenizer = tiny_tokenizer()
-    sizes: dict[str, list[int]] = {}
-    for question in questions(name):
-        size = len(tokenizer(question.prompt, verbose=False).input_ids)
-        assert question.length is not None
-        assert size <= question.length
-        sizes.setdefault(question.context, []).append(question.length - size)
-    # The longest question of a context decides how much background fits; a cut word may leave a few tokens.
-    assert max(min(missing) for missing in sizes.values()) <= 30
-
-
 def test_hops_lead_away_from_the_value(questions: Callable[[str], list[Question]]) -> None:
     for hops in (0, 1, 2, 4):
         for question in questions(f"chains_{hops}"):
@@ -208,6 +182,7 @@ def test_the_question_shares_no_word_with_its_needle(questions: Callable[[str], 
 
 
 def test_most_common_is_clear(questions: Callable[[str], list[Question]]) -> None:
+    """Copying one of the sentences on a harbour, each as likely, is right in half of the questions."""
     for question in questions("aggregation_commonest"):
         flown = re.findall(rf"{question.about} flew a (\w+) flag", question.prompt)
         assert sorted(Counter(flown).values()) == [1, 2, 2, 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import warnings
@@ -9,7 +10,6 @@ from types import ModuleType
 
 import pytest
 
-from lengthwise.evaluation.longbench_e import DATA_SETS
 from lengthwise.evaluation.scoring import (
     class_match,
     code_similarity,
@@ -18,6 +18,7 @@ from lengthwise.evaluation.scoring import (
     number_share,
     only_label,
     paragraph_share,
+    ranking,
     rouge_l,
 )
 from lengthwise.evaluation.task import Question
@@ -120,18 +121,6 @@ def test_class_match(published: ModuleType) -> None:
     assert class_match("", "state", ["state"]) == 0
 
 
-def test_the_best_of_several_golds(published: ModuleType) -> None:
-    golds = ["in the garden", "Paris", "garden"]
-    question = Question(prompt="", golds=golds)
-    score = DATA_SETS["hotpotqa"].score
-    assert score(question, "the garden") == 1.0
-    assert score(question, "") == 0.0
-    doc = {"answers": golds}
-    assert published.get_qa_f1_score(doc, ["a garden, Paris"])["qa_f1_score"] == pytest.approx(
-        score(question, "a garden, Paris")
-    )
-
-
 def test_rouge_of_a_long_sentence_is_computed_where_the_package_gives_up(
     published: ModuleType,
 ) -> None:
@@ -144,6 +133,17 @@ def test_rouge_of_a_long_sentence_is_computed_where_the_package_gives_up(
     finally:
         sys.setrecursionlimit(limit)
     assert rouge_l(text, text) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_ranking_is_a_softmax_and_its_loss_finite_where_the_probability_underflows() -> None:
+    found = ranking(["a", "b", "c"], "b", [-3.0, -2.0, -5.0])
+    weights = [math.exp(score) for score in (-3, -2, -5)]
+    assert found["probability"] == pytest.approx(weights[1] / sum(weights))
+    assert (found["score"], found["chance"]) == (1, 1 / 3)
+    assert math.exp(-found["gold_loss"]) == pytest.approx(found["probability"])
+    far = ranking(["a", "b"], "b", [-1.0, -1001.0])
+    assert (far["probability"], far["gold_loss"], far["score"]) == (0, 1000, 0)
+    assert ranking(["a", "b"], "b", [-1.0, -1.0])["score"] == 0, "a tie is not right"
 
 
 def test_needles_contained() -> None:
@@ -167,6 +167,8 @@ def only_room(reply: str, gold: str, question: str) -> float:
         ("", False),
         ("garden", False),
         ("bathroom kitchen garden hallway office bedroom", False),
+        # Upstream's known defect: a question in the reply is not cut off.
+        ("kitchen\nQuestion: is John in the garden", False),
     ],
 )
 def test_babilong_match(reply: str, right: bool) -> None:
@@ -177,7 +179,3 @@ def test_labels_of_the_question_are_no_answers() -> None:
     question = "What is north of the bathroom?"
     assert only_room("north of the bathroom is the office", "office", question)
     assert not only_room("the bathroom", "office", question)
-
-
-def test_the_known_defect_a_question_in_the_reply_is_not_cut_off() -> None:
-    assert not only_room("kitchen\nQuestion: is John in the garden", "kitchen", "Where is Mary?")

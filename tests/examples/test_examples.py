@@ -23,20 +23,10 @@ ALIGN = Objective(alpha=10.0, divergence="jeffreys")
 
 # PEFT asks transformers for a property under its old name; TRL sets an argument under its old name.
 pytestmark = [
+    pytest.mark.usefixtures("offline"),
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without network; TRL counts its uses there unless told not to."""
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "HF_DATASETS_OFFLINE"):
-        monkeypatch.setenv(name, "1")
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_TELEMETRY", True)
 
 
 def example(name: str) -> Any:

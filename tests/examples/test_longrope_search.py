@@ -67,12 +67,6 @@ def test_it_comes_close_to_a_known_best_in_order_and_within_bounds() -> None:
         assert factors[-1] <= 5
 
 
-def test_a_seed_is_a_search() -> None:
-    one, same, other = (evolved(seed) for seed in (1, 1, 2))
-    assert one == same
-    assert next(iter(one)) != next(iter(other))
-
-
 def test_without_generations_it_is_the_best_of_the_starts() -> None:
     found = evolved(population=3, iterations=0)
     assert found == {factors: distance(factors) for factors in starts().values()}

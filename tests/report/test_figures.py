@@ -4,7 +4,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
@@ -26,11 +25,12 @@ from lengthwise.report.heatmaps import misalignment_matrix
 from lengthwise.report.tables import QUESTIONS
 from lengthwise.report.terminal import ANSWERS
 from lengthwise.results import Row
+from tests.report import made_rows as made
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def differences(made: SimpleNamespace) -> list[Row]:
+def differences() -> list[Row]:
     return [
         made.estimate(
             value,
@@ -47,20 +47,18 @@ def differences(made: SimpleNamespace) -> list[Row]:
     ]
 
 
-Drawing = Callable[[SimpleNamespace], Picture | None]
-
-DRAWINGS: dict[str, Drawing] = {
-    "parts": lambda made: misalignment_parts(made.misalignment_rows()),
-    "loss": lambda made: loss_by_length(made.perplexity_rows()),
-    "position": lambda made: loss_by_position(made.perplexity_rows()),
-    "position of two": lambda made: loss_by_position(made.perplexity_rows() + made.perplexity_rows("b")),
-    "jeffreys": lambda made: jeffreys_by_position(made.misalignment_rows()),
-    "recall": lambda made: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
-    "matrix": lambda made: misalignment_matrix(made.misalignment_rows()),
-    "differences": lambda made: paired_differences(differences(made), better="lower"),
-    "limit": lambda made: limit_curves(made.limit_rows()),
-    "limits": lambda made: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
-    "recovered": lambda made: recovered_by_kept(
+DRAWINGS: dict[str, Callable[[], Picture | None]] = {
+    "parts": lambda: misalignment_parts(made.misalignment_rows()),
+    "loss": lambda: loss_by_length(made.perplexity_rows()),
+    "position": lambda: loss_by_position(made.perplexity_rows()),
+    "position of two": lambda: loss_by_position(made.perplexity_rows() + made.perplexity_rows("b")),
+    "jeffreys": lambda: jeffreys_by_position(made.misalignment_rows()),
+    "recall": lambda: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
+    "matrix": lambda: misalignment_matrix(made.misalignment_rows()),
+    "differences": lambda: paired_differences(differences(), better="lower"),
+    "limit": lambda: limit_curves(made.limit_rows()),
+    "limits": lambda: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
+    "recovered": lambda: recovered_by_kept(
         [
             made.estimate(share * kept, 0.1, model=model, task="influence", metric=metric, kept=kept)
             for model in ("a", "b")
@@ -68,29 +66,28 @@ DRAWINGS: dict[str, Drawing] = {
             for kept in (1, 4)
         ]
     ),
-    "training": lambda made: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
+    "training": lambda: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
 }
 
 
 @pytest.fixture(scope="module")
-def pictures(made: SimpleNamespace) -> dict[str, Picture]:
-    return {name: drawn(made, make) for name, make in DRAWINGS.items()}
+def pictures() -> dict[str, Picture]:
+    return {name: drawn(make()) for name, make in DRAWINGS.items()}
 
 
-def drawn(made: SimpleNamespace, make: Drawing) -> Picture:
-    picture = make(made)
+def drawn(picture: Picture | None) -> Picture:
     assert picture is not None
     return picture
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_same_rows_give_the_same_bytes(
-    made: SimpleNamespace, pictures: dict[str, Picture], name: str, monkeypatch: pytest.MonkeyPatch
+    pictures: dict[str, Picture], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Neither a reader's own style nor the random state of the process may show.
     monkeypatch.setitem(mpl.rcParams, "font.size", 20)
     monkeypatch.setitem(mpl.rcParams, "svg.hashsalt", "other")
-    assert drawn(made, DRAWINGS[name]).svg == pictures[name].svg
+    assert drawn(DRAWINGS[name]()).svg == pictures[name].svg
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
@@ -115,7 +112,7 @@ def test_figures_and_answers_are_of_tasks_that_there_are() -> None:
     assert set(FIGURES) | set(ANSWERS) <= set(QUESTIONS)
 
 
-def test_nothing_to_draw(made: SimpleNamespace) -> None:
+def test_nothing_to_draw() -> None:
     others = made.recall_rows()
     assert misalignment_parts(others) is None
     assert jeffreys_by_position(others) is None
@@ -135,34 +132,26 @@ def test_the_words_say_where_the_curves_begin_and_end(pictures: dict[str, Pictur
     assert "smollm2-135m: 3.200 at 256, 3.080 at 1024." in picture.alt
 
 
-def test_each_series_has_its_own_colour(made: SimpleNamespace) -> None:
-    rows = [row for arm in "abc" for row in made.recall_rows(arm=arm)]
-    svg = drawn(made, lambda _: recall_by_distance(rows)).svg.lower()
-    assert all(color.lower() in svg for color in COLORS[:3])
-    assert COLORS[3].lower() not in svg
-
-
-def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none(made: SimpleNamespace) -> None:
+def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none() -> None:
     def used(rows: list[Row], value: float | None) -> list[Row]:
         return [replace(row, value=value) if row.metric == "used_up_to" else row for row in rows]
 
     first, second = made.limit_rows("a"), made.limit_rows("b")
     with_both, without = (
-        drawn(made, lambda _, rows=rows: limit_curves(rows)).svg.lower()
-        for rows in (first + second, used(first, None) + second)
+        drawn(limit_curves(rows)).svg.lower() for rows in (first + second, used(first, None) + second)
     )
     # The line of the first model is gone, not that of the second.
     assert without.count(COLORS[0].lower()) < with_both.count(COLORS[0].lower())
     assert without.count(COLORS[1].lower()) == with_both.count(COLORS[1].lower())
 
 
-def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNamespace) -> None:
+def test_undefined_values_and_missing_intervals_are_drawn_around() -> None:
     rows = [
         Row(model="m", task="recall", metric="benefit", value=value, distance=distance)
         for distance, value in ((64, 1.0), (128, None), (256, 0.5))
     ]
-    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(made, lambda _: recall_by_distance(rows)).alt
-    assert "m: 1.000 at 64." in drawn(made, lambda _: recall_by_distance(rows[:1])).alt
+    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(recall_by_distance(rows)).alt
+    assert "m: 1.000 at 64." in drawn(recall_by_distance(rows[:1])).alt
 
 
 def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
@@ -171,7 +160,7 @@ def test_differences_name_reference_value_and_interval(pictures: dict[str, Pictu
     assert "jeffreys 10: -0.02000 at 256, -0.02000 at 1024." in picture.alt
 
 
-def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:
+def test_matrix_extremes_in_words() -> None:
     rows = [
         Row(
             model="m",
@@ -184,29 +173,29 @@ def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:
         )
         for one, other, value in ((128, 64, 0.5), (128, 96, 0.25))
     ]
-    picture = drawn(made, lambda _: misalignment_matrix(rows))
+    picture = drawn(misalignment_matrix(rows))
     assert "from 0.2500 at 128 and 96 tokens to 0.5000 at 128 and 64 tokens" in picture.alt
 
 
-def test_training_curves_leave_out_what_was_not_logged(made: SimpleNamespace) -> None:
+def test_training_curves_leave_out_what_was_not_logged() -> None:
     records = [{"step": 1, "cross_entropy": 3.0}, {"step": 2, "cross_entropy": float("nan")}]
-    picture = drawn(made, lambda _: training_curves({"plain": records}))
+    picture = drawn(training_curves({"plain": records}))
     assert "Cross entropy: plain: 3.000 at 1." in picture.alt
     assert "Jeffreys" not in picture.alt
 
 
-def test_long_runs_are_smoothed(made: SimpleNamespace) -> None:
+def test_long_runs_are_smoothed() -> None:
     records: list[dict[str, Any]] = [
         {"step": step, "cross_entropy": float(step % 2)} for step in range(1, 101)
     ]
-    assert "a: 1.000 at 1, 0.4000 at 100." in drawn(made, lambda _: training_curves({"a": records})).alt
+    assert "a: 1.000 at 1, 0.4000 at 100." in drawn(training_curves({"a": records})).alt
 
 
-def test_a_model_has_one_colour_in_all_panels_and_all_models_are_in_the_legend(made: SimpleNamespace) -> None:
+def test_a_model_has_one_colour_in_all_panels_and_all_models_are_in_the_legend() -> None:
     short = [row for row in made.perplexity_rows("a") if row.length == made.LENGTHS[0]]
     rows = [*short, *made.perplexity_rows("b"), *made.perplexity_rows("c")]
     curves = curves_of(rows[-1:], lambda row: row.length or 0, series=("a", "b", "c"))
     assert [curve.style for curve in curves] == [2]
     # The first panel has fewer models here than the others.
-    svg = drawn(made, lambda _: loss_by_position(list(reversed(rows)))).svg.lower()
+    svg = drawn(loss_by_position(list(reversed(rows)))).svg.lower()
     assert all(color.lower() in svg for color in COLORS[:3])

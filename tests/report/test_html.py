@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
 
 from lengthwise.report.figures import recall_by_distance
 from lengthwise.report.html import GENERATOR, Section, prose, render_page
 from lengthwise.report.tables import Table
+from tests.report import made_rows as made
 
 
 class Parsed(HTMLParser):
@@ -42,7 +42,7 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture
-def page(made: SimpleNamespace) -> str:
+def page() -> str:
     picture = recall_by_distance(made.recall_rows())
     assert picture is not None
     table = Table(columns=("a", "b"), rows=[("x", 1)], caption="A table")

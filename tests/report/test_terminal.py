@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lengthwise.report.terminal import WIDTH, answer, sce_sentence
 from lengthwise.results import Results, Row
+from tests.report import made_rows as made
 
 
 def lines_of(rows: list[Row], **config: Any) -> list[str]:
@@ -31,14 +31,7 @@ def score(value: float | None, length: int | None = 512, depth: float | None = N
     return Row(value=value, length=length, depth=depth, **fields)
 
 
-def test_every_measurement_has_an_answer(made: SimpleNamespace) -> None:
-    for rows in (made.misalignment_rows(), made.perplexity_rows(), made.recall_rows(), made.limit_rows()):
-        lines = lines_of(rows, share=0.1)
-        assert lines[0]
-        assert plotted(lines)
-
-
-def test_misalignment_names_the_disagreement_at_the_greatest_length(made: SimpleNamespace) -> None:
+def test_misalignment_names_the_disagreement_at_the_greatest_length() -> None:
     text = " ".join(lines_of(made.misalignment_rows()))
     row = next(r for r in made.misalignment_rows() if r.metric == "jeffreys" and r.length == 1024)
     assert f"{row.value:.4f}" in numbers(text)
@@ -56,7 +49,7 @@ def test_loss_is_drawn_by_length_and_the_lowest_is_named() -> None:
     assert places["128"] < places["64"] < places["256"], "values go to the right"
 
 
-def test_recall_lists_the_distances_at_which_the_interval_excludes_zero(made: SimpleNamespace) -> None:
+def test_recall_lists_the_distances_at_which_the_interval_excludes_zero() -> None:
     rows = [
         made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
         for distance, value in ((64, 0.5), (128, 0.3), (256, 0.05))
@@ -65,7 +58,7 @@ def test_recall_lists_the_distances_at_which_the_interval_excludes_zero(made: Si
     assert {"64", "128"} <= set(numbers(first.split(".", maxsplit=3)[-1]))
 
 
-def test_the_two_limits_and_their_places_in_the_curves(made: SimpleNamespace) -> None:
+def test_the_two_limits_and_their_places_in_the_curves() -> None:
     lines = lines_of(made.limit_rows(), share=0.1)
     text = " ".join(lines)
     assert {"10,000", "7,000", "9,600"} <= set(numbers(text))
@@ -78,12 +71,25 @@ def test_the_two_limits_and_their_places_in_the_curves(made: SimpleNamespace) ->
     assert "at least 16,384" in " ".join(lines_of(made.limit_rows(sound=None)))
 
 
-def test_a_limit_that_is_not_defined(made: SimpleNamespace) -> None:
+@pytest.mark.parametrize(
+    ("task", "values", "fields", "expected"),
+    [
+        # A limit that is not defined, and no key tokens.
+        ("limit", {"sound_up_to": 176.0, "used_up_to": None}, {"length": 1024, "unit": "tokens"}, {"176"}),
+        ("longppl", {"longppl": None, "perplexity": 20.0}, {"length": 512, "unit": "ratio"}, {"20.00"}),
+        (
+            "training",
+            {"cross_entropy_first": 3.25, "cross_entropy_last": 3.0},
+            {"n": 5},
+            {"3.2500", "3.0000", "5"},
+        ),
+    ],
+)
+def test_answers_of_a_few_numbers(task: str, values: Any, fields: Any, expected: set[str]) -> None:
     rows = [
-        Row(model="m", task="limit", metric=metric, value=value, length=1024, unit="tokens")
-        for metric, value in (("sound_up_to", 176.0), ("used_up_to", None))
+        Row(model="m", task=task, metric=metric, value=value, **fields) for metric, value in values.items()
     ]
-    assert "176" in numbers(" ".join(lines_of(rows)))
+    assert expected <= set(numbers(" ".join(lines_of(rows))))
 
 
 def test_scores_by_length_and_depth_in_per_cent() -> None:
@@ -94,26 +100,9 @@ def test_scores_by_length_and_depth_in_per_cent() -> None:
     assert [line.split() for line in lines[-2:]] == [["0", "%", "20"], ["50", "%", "80"]]
 
 
-def test_longppl_without_key_tokens() -> None:
-    rows = [
-        Row(model="m", task="longppl", metric=metric, value=value, length=512, unit="ratio")
-        for metric, value in (("longppl", None), ("perplexity", 20.0))
-    ]
-    assert "20.00" in numbers(" ".join(lines_of(rows)))
-
-
-def test_training_names_the_first_and_the_last_steps() -> None:
-    rows = [
-        Row(model="m", task="training", metric=f"cross_entropy_{end}", value=value, n=5, seed=0)
-        for end, value in (("first", 3.25), ("last", 3.0))
-    ]
-    assert {"3.2500", "3.0000", "5"} <= set(numbers(" ".join(lines_of(rows))))
-
-
 @pytest.mark.parametrize(
     "row",
     [
-        Row(model="m", task="mean", metric="mse", value=1.0, arm="plain"),
         Row(model="m", task="perplexity", metric="loss", value=None, length=8),
         Row(model="m", task="recall", metric="benefit", value=1.0, distance=8, reference="n"),
     ],

@@ -14,7 +14,7 @@ from lengthwise.results import Results, Row
 from lengthwise_studies.paper.sizes import LAPTOP
 from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
 from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
-from tools.docs.task_tables import against_chance, answers_by_depth, limits
+from tools.docs.task_tables import answers_by_depth
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(results_folder(ROOT).glob("*.json"))
@@ -103,23 +103,6 @@ def test_runs_share_the_arms_whose_numbers_are_equal(tmp_path):
     assert found["other"] == run("SCE", {64: 1.0, 128: 2.5}).rows
 
 
-def test_tasks_beside_guessing_have_a_column_for_each_model():
-    def run(model, accuracy):
-        named = {"model": model, "task": "qa", "unit": "share"}
-        rows = [
-            Row(**named, metric="accuracy", value=accuracy, ci_low=0.0, ci_high=0.5),
-            Row(**named, metric="accuracy", value=0.9, depth=50.0),
-            Row(**named, metric="chance", value=0.2),
-            Row(model=model, task="group", metric="accuracy", value=0.7),
-        ]
-        return Results(kind="eval", model_name=model, config={}, rows=rows)
-
-    found = against_chance([run("small", 0.25), run("large", 0.5)])
-    assert found.columns == ["", "guessing", "small", "large"]
-    [[task, chance, small, large]] = found.rows
-    assert (task, chance, small.value, large.value) == ("qa", "0.2", 0.25, 0.5)
-
-
 def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
     def row(length, depth, value, **more):
         return Row(model="m", task="qa", metric="accuracy", value=value, length=length, depth=depth, **more)
@@ -139,16 +122,3 @@ def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
         ["depth 50 %", None, 0.25],
         ["all depths", 1.0, 0.5],
     ]
-
-
-def test_limits_are_in_tokens_and_open_where_measuring_ended():
-    named = {"model": "m", "task": "limit", "unit": "tokens", "length": 2048}
-    rows = [
-        Row(**named, metric="sound_up_to", value=2048.0, ci_low=1536.0, ci_high=2048.0, at_least=True),
-        Row(**named, metric="used_up_to", value=1100.2, ci_low=980.0, ci_high=1200.0),
-    ]
-    extended = {"model": {"extension": {"method": "yarn", "factor": 2.0}}}
-    run = Results(kind="limit", model_name="m", config={}, rows=rows, provenance={"model": {}})
-    table = limits([run, replace(run, provenance=extended)])
-    numbers = ["2,048", "at least 2,048 [1,536, open]", "1,100 [980, 1,200]"]
-    assert table.rows == [["m", *numbers], ["with yarn x2", *numbers]]

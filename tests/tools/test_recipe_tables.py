@@ -1,14 +1,13 @@
-"""Tables of the shipped recipes: their plans, which their comments name, and what two processes measured."""
+"""The table of the shipped recipes' plans, which their comments name."""
 
 from __future__ import annotations
 
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.results import Results, Row
 from lengthwise.training import shipped_recipes
 from tools.docs import recipe_tables
-from tools.docs.recipe_tables import KIND, RUN, memory_on_cards, plans_table, runs_table
+from tools.docs.recipe_tables import memory_on_cards, plans_table
 
 BLOCK, EMBEDDING = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096, 32000 * 4096
 WEIGHTS = 32 * BLOCK + 2 * EMBEDDING + 4096
@@ -47,12 +46,3 @@ def test_a_recipe_that_names_another_number_is_refused(monkeypatch: pytest.Monke
             assert plans_table().rows == [
                 ("clex", None, None, None, need, None, None, f"{minutes:.0f} min on 8")
             ]
-
-
-def test_runs():
-    rows = [
-        Row(model="tiny", task=RUN, metric=metric, value=value, unit="bytes", arm="clex")
-        for metric, value in {"allocated": 1024, "planned": 1025, "loss 1": 8.5, "loss 2": 8.25}.items()
-    ]
-    results = Results(kind=KIND, model_name="tiny", config={"recipes": ["clex"]}, rows=rows)
-    assert runs_table(results).rows == [("clex", "1,024", "1,025", "8.5000", "8.2500")]

@@ -41,7 +41,7 @@ def write_jobs(folder: Path, jobs: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.slow
 def test_two_processes_equal_one(
-    recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., None]
+    recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., str]
 ):
     """Whole models and a LoRA taught by gap views as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {

@@ -23,7 +23,7 @@ PARTS = logged_parts(Objective(alpha=1.0))
 
 @pytest.mark.slow
 def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
-    tmp_path: Path, start_ranks: Callable[..., None]
+    tmp_path: Path, start_ranks: Callable[..., str]
 ):
     """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
     one, two = tmp_path / "one", tmp_path / "two"

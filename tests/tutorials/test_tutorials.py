@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import lengthwise
 from lengthwise.cli.main import run
 from tests.tutorials import pages
 
@@ -24,39 +23,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]
-) -> Callable[[list[str]], str]:
+def command(offline: None, cache: Path, start_ranks: Callable[..., str]) -> Callable[[list[str]], str]:
     """`lengthwise ...` in this process; `torchrun ...` as forks with torchrun's variables."""
-    import huggingface_hub.constants
-
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "1")
-        monkeypatch.setattr(huggingface_hub.constants, name, True)
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-
-    def torchrun(words: list[str]) -> str:
-        option, count, module, name, *arguments = words
-        assert (option, module, name) == ("--nproc-per-node", "-m", "lengthwise")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        variables = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        processes = []
-        for rank in range(int(count)):
-            with monkeypatch.context() as environment:
-                for key, value in (variables | {"RANK": rank, "LOCAL_RANK": rank}).items():
-                    environment.setenv(key, str(value))
-                processes.append(start(*arguments))
-        for process in processes:
-            assert process.wait().returncode == 0, process.err
-        return processes[0].out
 
     def call(words: list[str]) -> str:
         if words[0] == "torchrun":
-            return torchrun(words[1:])
+            assert words[1:5] == ["--nproc-per-node", "2", "-m", "lengthwise"]
+            return start_ranks(Path(lengthwise.__file__).with_name("__main__.py"), *words[5:])
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             assert run(words[1:]) == 0, words
         return printed.getvalue()

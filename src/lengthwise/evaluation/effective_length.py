@@ -48,18 +48,16 @@ def clear_effective_lengths(rows: Sequence[Row]) -> list[Row]:
     Without ranked answers guessing is right with probability 0. An effective length that is the longest one
     measured is a lower bound.
     """
-    whole = {
-        (row.task, row.metric, row.length): row for row in rows if row.depth is None and row.bucket is None
-    }
     found: list[Row] = []
     for row in rows:
         if row.metric == "effective_length":
-            lengths = sorted(length for task, _, length in whole if task == row.task and length is not None)
-            scores = [
-                each for (task, _, length), each in whole.items() if (task, length) == (row.task, lengths[0])
+            own = [
+                each for each in rows if each.task == row.task and each.depth is None and each.bucket is None
             ]
-            chance = next((each.value or 0.0 for each in scores if each.metric == "chance"), 0.0)
-            base = next(each for each in scores if each.unit == "share" and each.metric != "chance")
+            lengths = sorted(each.length for each in own if each.length is not None)
+            shortest = [each for each in own if each.length == lengths[0]]
+            chance = next((each.value or 0.0 for each in shortest if each.metric == "chance"), 0.0)
+            base = next(each for each in shortest if each.unit == "share" and each.metric != "chance")
             if base.ci_low is None or base.ci_low <= chance:
                 continue
             row = replace(row, at_least=True) if row.value == lengths[-1] else row

@@ -119,17 +119,21 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
 
 def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
-    """The mean difference by position at the greatest length; of decoded ends of windows, at every length."""
+    """The mean difference by position, of `difference_bins`."""
+    found = [
+        Stretch(row.position, row.position_end, row.value, row.n or 1)
+        for row in difference_bins(rows)
+        if row.position is not None and row.position_end is not None and row.value is not None
+    ]
+    return sorted(found, key=lambda part: part.begin)
+
+
+def difference_bins(rows: Sequence[Row]) -> list[Row]:
+    """The differences by position at the greatest length; of decoded ends of windows, at every length."""
     bins = [row for row in rows if row.metric == "difference" and row.position is not None]
     longest = max((row.length or 0 for row in bins), default=0)
     decoded = all(row.position for row in bins)
-    found = [
-        Stretch(row.position, row.position_end, row.value, row.n or 1)
-        for row in bins
-        if row.position is not None and row.position_end is not None and row.value is not None
-        if decoded or row.length == longest
-    ]
-    return sorted(found, key=lambda part: part.begin)
+    return [row for row in bins if decoded or row.length == longest]
 
 
 def clear_benefits(rows: Sequence[Row]) -> list[tuple[int | None, int]]:

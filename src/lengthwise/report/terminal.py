@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.difference_verdict import difference_bins, verdict
 from lengthwise.report.tables import row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
 
@@ -18,8 +18,6 @@ _MOST_LINES = 12
 
 def answer(results: Results) -> list[str]:
     """What the run says, as lines of at most 80 columns; empty where nothing answers for its rows."""
-    if any(row.arm is not None for row in results.rows):
-        return []
     texts: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
         needed, says = ANSWERS.get(task, ("", _scores_answer))
@@ -200,10 +198,7 @@ def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _difference_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    bins = [row for row in rows if row.metric == "difference" and row.position is not None]
-    longest = max((row.length for row in bins if row.length is not None), default=None)
-    decoded = all(row.position for row in bins)
-    points = [(row.position_end or 0, row) for row in bins if decoded or row.length == longest]
+    points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]

@@ -1,0 +1,58 @@
+"""LongBench-E rows made here, as the official files have them and as lm-eval reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lengthwise.evaluation.longbench_e import DATA_SETS
+from lengthwise.testing import tiny_text
+
+_LENGTHS = (1200, 5000, 9000)
+_ANSWERS = {
+    "class_match": ["Location"],
+    "number_share": ["3"],
+    "paragraph_share": ["Paragraph 2"],
+    "code_similarity": ["    return shadow"],
+}
+
+
+def official_rows(name: str, *, count: int = 3, words: int = 60) -> list[dict[str, Any]]:
+    """`count` rows of a data set, one for each bucket in turn."""
+    metric = DATA_SETS[name].metric
+    return [
+        {
+            "input": f"Where is the king, case {index}?",
+            "context": tiny_text(words, seed=index),
+            "answers": _ANSWERS.get(metric, ["the old garden", "garden"]),
+            "length": _LENGTHS[index % 3],
+            "dataset": name,
+            "language": "en",
+            "all_classes": ["Location", "City", "Person"] if metric == "class_match" else None,
+            "_id": f"{name}{index}",
+        }
+        for index in range(count)
+    ]
+
+
+def official(folder: Path, *names: str, **options: Any) -> Path:
+    """The official jsonl files of these data sets (default all) in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names or DATA_SETS:
+        lines = [json.dumps(row) for row in official_rows(name, **options)]
+        (folder / f"{name}_e.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def hub_layout(folder: Path, *names: str, **options: Any) -> Path:
+    """The same as lm-eval wants it: `Xnhyacinth/LongBench` with a README that names config and file."""
+    home = folder / "Xnhyacinth" / "LongBench"
+    home.mkdir(parents=True, exist_ok=True)
+    configs = []
+    for name in names:
+        rows = [{**row, "question": row["input"]} for row in official_rows(name, **options)]
+        (home / f"{name}_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        configs.append(f"- config_name: {name}_e\n  data_files:\n  - split: test\n    path: {name}_e.jsonl\n")
+    (home / "README.md").write_text("---\nconfigs:\n" + "".join(configs) + "---\n")
+    return folder

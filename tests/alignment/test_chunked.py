@@ -63,54 +63,6 @@ def test_the_divergence_alone(divergence, detach):
         assert error <= 1e-11 * truth.norm() or error < 1e-13 * scale, name
 
 
-class FreshBackward(torch.autograd.Function):
-    """Runs the objective anew for each backward, because gradcheck asks several times for the same one."""
-
-    @staticmethod
-    def forward(ctx, loss, *tensors):
-        ctx.loss = loss
-        ctx.save_for_backward(*tensors)
-        return loss(*tensors).detach()
-
-    @staticmethod
-    def backward(ctx, upstream):
-        tensors = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
-        with torch.enable_grad():
-            return None, *torch.autograd.grad(ctx.loss(*tensors), tensors, upstream)
-
-
-@pytest.mark.parametrize(
-    ("divergence", "detach"),
-    [term for term in TERMS if term[1] == "none"] + [("kl", "long"), ("kl", "short")],
-)
-def test_gradcheck(divergence, detach):
-    data = problem(batch=1, length=5, offset=1, width=3, vocabulary=7, bias=True, soft_cap=5.0, logit_std=1.0)
-
-    def loss(hidden_long, hidden_short, head_weight, head_bias):
-        # A teacher's side is a constant of the divergence, which finite differences cannot know.
-        if detach == "long":
-            hidden_long, head_weight = data.hidden_long, data.head_weight
-        if detach == "short":
-            hidden_short, head_weight = data.hidden_short, data.head_weight
-        tensors = dict(zip(data.leaves(), (hidden_long, hidden_short, head_weight, head_bias), strict=True))
-        return data.fused(tensors, alpha=0.4, divergence=divergence, detach=detach, chunk_size=2).loss
-
-    inputs = tuple(data.leaves().values())
-    if detach == "none":
-        assert torch.autograd.gradcheck(lambda *tensors: FreshBackward.apply(loss, *tensors), inputs)
-        return
-    student = {"long": 1, "short": 0}[detach]
-
-    def student_loss(hidden):
-        tensors = list(data.leaves(()).values())
-        tensors[student] = hidden
-        return loss(*tensors)
-
-    assert torch.autograd.gradcheck(
-        lambda hidden: FreshBackward.apply(student_loss, hidden), (inputs[student],)
-    )
-
-
 @pytest.mark.parametrize("chunk_size", [1, 2, 7, 1000, None])
 @pytest.mark.parametrize("tile_rows", [1, 4, 100])
 def test_the_loss_does_not_depend_on_chunks_and_tiles(monkeypatch, chunk_size, tile_rows):

@@ -71,4 +71,3 @@ def test_values_out_of_range_are_named(arguments, named):
 def test_next_token_labels_shift_by_one_and_leave_the_last_row_without_a_target():
     tokens = torch.tensor([[5, 6, 7], [8, -100, 9]])
     assert next_token_labels(tokens).tolist() == [[6, 7, -100], [-100, 9, -100]]
-    assert next_token_labels(tokens, ignore_index=-1).tolist() == [[6, 7, -1], [-100, 9, -1]]

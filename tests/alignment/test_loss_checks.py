@@ -38,19 +38,6 @@ def test_a_label_outside_the_vocabulary_is_named(objective, view, label):
         objective(replace(data, **{view: labels}))
 
 
-def test_another_ignore_index(objective):
-    data = problem()
-    expected = objective(data)
-    negative = {
-        name: getattr(data, name).where(getattr(data, name) >= 0, -1)
-        for name in ("labels_long", "labels_short")
-    }
-    found = objective(replace(data, **negative), ignore_index=-1)
-    assert found.loss == expected.loss
-    assert found.counts == expected.counts
-    assert found.counts.labels_long < 24
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

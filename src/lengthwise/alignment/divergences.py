@@ -21,6 +21,9 @@ from lengthwise.settings import Finite, Settings, Whole
 if TYPE_CHECKING:
     from torch import Tensor
 
+NO_LABEL = -100
+"""The label of a row without a target, as in transformers."""
+
 Detach = Literal["none", "long", "short", "both-targets"]
 """What the divergence sends no gradient to. Its value, and the gradients of the cross entropies, do not change.
 

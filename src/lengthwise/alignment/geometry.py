@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import require
 
 
@@ -91,17 +92,16 @@ class PairGeometry:
         return slice(self.offset, self.stretch_length)
 
 
-def next_token_labels(tokens: Tensor, *, ignore_index: int = -100) -> Tensor:
-    """Labels aligned with the rows of one view: row r gets token r + 1, the last row `ignore_index`.
+def next_token_labels(tokens: Tensor) -> Tensor:
+    """Labels aligned with the rows of one view: row r gets token r + 1, the last row -100.
 
     Args:
-        tokens: token ids of a view [..., L] (already `ignore_index` where a token is no target).
-        ignore_index: the label of a row without target.
+        tokens: token ids of a view [..., L] (already -100 where a token is no target).
 
     Returns:
         Labels [..., L]. The last row has none because its next token lies outside the view.
     """
-    labels = torch.full_like(tokens, ignore_index)
+    labels = torch.full_like(tokens, NO_LABEL)
     labels[..., :-1] = tokens[..., 1:]
     return labels
 
@@ -146,7 +146,6 @@ class ChunkSchedule:
     Args:
         labels_long, labels_short: [B, L].
         geometry: which rows are pairs.
-        ignore_index: the label of a row without one.
         pairs: pairs in a chunk at most, so 2 * pairs rows.
     """
 
@@ -156,13 +155,12 @@ class ChunkSchedule:
         labels_short: Tensor,
         *,
         geometry: PairGeometry,
-        ignore_index: int,
         pairs: int,
     ) -> None:
         self._geometry = geometry
         self._device = labels_long.device
-        self._long = _unpaired(labels_long, geometry.long_rows, ignore_index)
-        self._short = _unpaired(labels_short, geometry.short_rows, ignore_index)
+        self._long = _unpaired(labels_long, geometry.long_rows)
+        self._short = _unpaired(labels_short, geometry.short_rows)
         self._pair_bounds = _bounds(labels_long.shape[0] * geometry.paired_positions, pairs)
         self._row_bounds = _bounds(len(self._long[0]) + len(self._short[0]), 2 * pairs)
 
@@ -190,8 +188,8 @@ class ChunkSchedule:
             yield Chunk((long, short), paired=False)
 
 
-def _unpaired(labels: Tensor, paired_rows: slice, ignore_index: int) -> Index:
-    has_label = labels != ignore_index
+def _unpaired(labels: Tensor, paired_rows: slice) -> Index:
+    has_label = labels != NO_LABEL
     has_label[:, paired_rows] = False
     sample, row = has_label.nonzero(as_tuple=True)
     return sample, row

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from trainers import SomeIgnored, arguments
+from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from lengthwise.alignment import Normalizers, Objective, alignment_loss_from_logits
@@ -18,30 +18,14 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
+from lengthwise.training import AlignmentTrainer, PairCollator, View
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 
 PARTS = logged_parts(Objective(alpha=1.0))
 
-LENGTH = 16
 LOGGED = ("loss", *PARTS, "grad_norm", "paired_positions")
-
-
-def windows(documents: Sequence[TokenDocument], *, batch_size: int = 8, steps: int = 4) -> WindowDataset:
-    return WindowDataset(documents, View(LENGTH, offsets=(1, 7)), batch_size=batch_size, steps=steps, seed=5)
-
-
-def trainer_for(
-    model: nn.Module, folder: Path, data: Any, *, arguments_: dict[str, Any] | None = None, **changes: Any
-) -> AlignmentTrainer:
-    settings: dict[str, Any] = {
-        "objective": Objective(alpha=0.7, divergence="jeffreys"),
-        "data_collator": PairCollator(View(LENGTH)),
-    }
-    given = {"per_device_train_batch_size": 8} | (arguments_ or {})
-    return AlignmentTrainer(model, arguments(folder, **given), train_dataset=data, **(settings | changes))
 
 
 def steps_of(trainer: Trainer) -> list[dict[str, float]]:

@@ -224,12 +224,6 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
         train(make(report_to=["wandb"]), tmp_path)
 
 
-def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
-    train(make(), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
-
-
 def test_shards_without_an_accelerator_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch):
     # accelerate makes no plugin on CPUs, so there is nothing that would shard.
     def without_plugin(trainer: Any, *args: Any, **kwargs: Any) -> None:

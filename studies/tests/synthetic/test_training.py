@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lengthwise_studies.synthetic.encodings import ENCODINGS
 from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
 from lengthwise_studies.synthetic.training import OPTIMIZERS, Adam, batches, predictions, train, value_losses
@@ -22,7 +23,7 @@ def _batches(architecture: Architecture, seeds, task="mean"):
     return batches(BIT_TASKS[task], IDENTITY, encoding, seeds=seeds, **sizes)
 
 
-@pytest.mark.parametrize("encoding", ["none", "learned", "randomised", "rotary"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_model_of_a_stack_trains_as_by_the_optimizers_of_torch_alone(name, encoding):
     architecture, rule, rate = _architecture(encoding), OPTIMIZERS[name], 2e-3

@@ -110,8 +110,6 @@ class AlignmentOutput:
     """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
     divergence: Tensor
     """The chosen term at the paired positions, the one that alpha multiplies."""
-    counts: Normalizers
-    """Label tokens of both views and paired positions of this call."""
 
 
 def alignment_loss(
@@ -205,7 +203,7 @@ def alignment_loss(
         accumulate_dtype=accumulate_dtype,
         compute_dtype=compute_dtype,
     )
-    return _output(objective, loss, parts, counts)
+    return _output(objective, loss, parts)
 
 
 def alignment_loss_from_logits(
@@ -251,12 +249,10 @@ def alignment_loss_from_logits(
     loss = objective.trained_cross_entropy(long, short) + objective.alpha * term
     with torch.no_grad():
         entropy, disagreement = (f(*paired).sum() / pair_divisor for f in (entropy_sum, jeffreys))
-    return _output(objective, loss, (long, short, entropy, disagreement, term), counts)
+    return _output(objective, loss, (long, short, entropy, disagreement, term))
 
 
-def _output(
-    objective: Objective, loss: Tensor, parts: Sequence[Tensor], counts: Normalizers
-) -> AlignmentOutput:
+def _output(objective: Objective, loss: Tensor, parts: Sequence[Tensor]) -> AlignmentOutput:
     long, short, entropy, disagreement, term = (part.detach() for part in parts)
     return AlignmentOutput(
         loss=loss,
@@ -267,7 +263,6 @@ def _output(
         entropy=entropy,
         jeffreys=disagreement,
         divergence=term,
-        counts=counts,
     )
 
 

@@ -244,34 +244,22 @@ class Poison(TrainerCallback):
             self.model.model.norm.register_forward_hook(lambda *arguments: arguments[2] * float("nan"))
 
 
-def test_a_loss_of_nan_stops_before_the_weights_change(documents: list[TokenDocument], tmp_path: Path):
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_change(
+    gradient: bool, documents: list[TokenDocument], tmp_path: Path
+):
     model = tiny_llama()
-    trainer = trainer_for(
-        model, tmp_path, windows(documents), arguments_={"save_strategy": "steps", "save_steps": 1}
-    )
-    trainer.add_callback(Poison(model, 3))
-    with pytest.raises(LengthwiseError, match=r"nan.* 3") as caught:
+    # Stopped at its step, not where it is logged.
+    saving = {"save_strategy": "steps", "save_steps": 1, "logging_steps": 100}
+    trainer = trainer_for(model, tmp_path, windows(documents), arguments_=saving)
+    trainer.add_callback(Poison(model, 3, gradient=gradient))
+    with pytest.raises(LengthwiseError, match=r"(nan|inf).* 3") as caught:
         trainer.train()
     assert caught.value.exit_code == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
     kept = tiny_llama(seed=1)
     trainer_for(kept, tmp_path, windows(documents))._load_from_checkpoint(str(tmp_path / "checkpoint-2"))
     assert_same_weights(kept, model, 0.0)
-
-
-def test_an_infinite_gradient_stops_before_the_checkpoint(documents: list[TokenDocument], tmp_path: Path):
-    model = tiny_llama()
-    trainer = trainer_for(
-        model,
-        tmp_path,
-        windows(documents),
-        # Stopped at its step, not where it is logged.
-        arguments_={"save_strategy": "steps", "save_steps": 1, "logging_steps": 100},
-    )
-    trainer.add_callback(Poison(model, 3, gradient=True))
-    with pytest.raises(LengthwiseError, match=r"(nan|inf).* 3"):
-        trainer.train()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
 
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):

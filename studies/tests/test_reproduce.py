@@ -47,6 +47,7 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
     ("command", "told"),
     [
         (("figure6", "--out", "run"), "figure6"),
+        (("figure1", "--scale", "smok", "--out", "run"), "did you mean 'smoke'"),
         (("figure1", "--scale", "smoke", "--seeds", 0, "--out", "run"), "seeds is 0"),
         (("theorem1", "--seeds", 2, "--out", "run"), "takes no seeds"),
         (("table6",), "a folder"),

@@ -9,14 +9,13 @@ from itertools import chain
 import pytest
 
 import lengthwise_studies.section3.panel_page as pages
-from lengthwise.errors import Interrupted, UsageError
+from lengthwise.errors import Interrupted
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
 from lengthwise_studies.claims import judge
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
 from lengthwise_studies.section3.grid import mean_errors, spread
 from lengthwise_studies.section3.panels import FIGURES
-from lengthwise_studies.study_table import produce
 from lengthwise_studies.theorem2_check import run_theorem2, sections
 
 PANELS = {panel.name: panel for panel in chain(*FIGURES.values())}
@@ -64,13 +63,6 @@ def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path):
     assert row.value == pytest.approx(sum(errors) / 2)
     assert (row.ci_low, row.ci_high) == tuple(sorted(errors))
     assert [bool(resumed.select(arm=cell.key, metric="clamped")) for cell in CELLS] == [False, True, False]
-
-
-def test_an_unknown_scale_and_seeds_of_a_study_without_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="smoke"):
-        produce("figure1", tmp_path, scale="smok")
-    with pytest.raises(UsageError, match="seeds"):
-        produce("theorem1", tmp_path, seeds=2)
 
 
 @pytest.mark.parametrize(

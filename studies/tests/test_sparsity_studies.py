@@ -1,21 +1,17 @@
-"""The studies of sparsity: from a smoke run to a page, resumed cell by cell, and verdicts on made-up outcomes."""
+"""The studies of sparsity: from a smoke run to a page, and verdicts on made-up outcomes."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
 import pytest
 
-from lengthwise.errors import Interrupted
 from lengthwise.results import read_results
 from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity import bounds, coupling_study, parity
 from lengthwise_studies.sparsity.grid import Outcome, decision, difference, over_seeds, place, share
 from lengthwise_studies.study_table import produce
-
-SMOKE = parity.SCALES["smoke"]
 
 
 @pytest.mark.parametrize(
@@ -31,25 +27,6 @@ def test_a_smoke_run_gives_a_page(name, figures, tmp_path):
     assert made.page.exists()
     assert {one.name for one in (tmp_path / "figures").glob("*.svg")} == figures
     assert not read_results(tmp_path / "results.json").partial
-
-
-def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path):
-    scale, calls = replace(SMOKE, steps=2, samples=2), []
-    whole = parity.GRID.run(tmp_path / "whole", scale)
-
-    def stopping(cell, scale):
-        calls.append(cell)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return parity.run_cell(cell, scale)
-
-    study = replace(parity.GRID, work=stopping)
-    with pytest.raises(Interrupted):
-        study.run(tmp_path / "stopped", scale)
-    assert read_results(tmp_path / "stopped" / "results.json").partial
-    resumed, cells = study.run(tmp_path / "stopped", scale, resume=True), parity.cells_of(scale)
-    assert calls == [*cells[:3], *cells[2:]]
-    assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 
 
 def test_shares_and_their_intervals():

@@ -17,7 +17,7 @@ def labels(seed):
 
 
 def schedule(geometry, pairs):
-    return ChunkSchedule(labels(0), labels(1), geometry=geometry, ignore_index=-100, pairs=pairs)
+    return ChunkSchedule(labels(0), labels(1), geometry=geometry, pairs=pairs)
 
 
 def rows(index):

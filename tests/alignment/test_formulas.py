@@ -96,36 +96,39 @@ def test_sixteen_bit_logits_are_evaluated_in_fp32():
     )
 
 
-def test_objective_is_the_sum_of_its_formulas():
+@pytest.mark.parametrize("ce_on", ["both", "long", "short"])
+def test_objective_is_the_sum_of_its_formulas(ce_on):
     batch, length, vocabulary = 2, 8, 11
     logits_long, logits_short = pair(batch, length, vocabulary)
     labels = torch.randint(0, vocabulary, (2, batch, length), generator=torch.Generator().manual_seed(3))
     labels[0, 0, :3] = -100
+    geometry = PairGeometry(length, 2)
     out = alignment_loss_from_logits(
         logits_long,
         logits_short,
         labels[0],
         labels[1],
-        geometry=PairGeometry(length, 2),
-        objective=Objective(alpha=0.3),
+        geometry=geometry,
+        objective=Objective(alpha=0.3, ce_on=ce_on),
     )
     p, q = logits_long[:, 6:8], logits_short[:, 4:6]
     ce = torch.nn.functional.cross_entropy
     ce_long = ce(logits_long.flatten(0, 1), labels[0].flatten())
     ce_short = ce(logits_short.flatten(0, 1), labels[1].flatten())
+    trained = {"both": (ce_long + ce_short) / 2, "long": ce_long, "short": ce_short}[ce_on]
     sce = symmetric_cross_entropy(p, q).mean()
     for name, expected in {
         "cross_entropy_long": ce_long,
         "cross_entropy_short": ce_short,
-        "cross_entropy": (ce_long + ce_short) / 2,
+        "cross_entropy": trained,
         "misalignment": sce,
         "divergence": sce,
         "entropy": (entropy(p) + entropy(q)).mean(),
         "jeffreys": jeffreys(p, q).mean(),
-        "loss": (ce_long + ce_short) / 2 + 0.3 * sce,
+        "loss": trained + 0.3 * sce,
     }.items():
         torch.testing.assert_close(getattr(out, name), expected, rtol=1e-13, atol=0, msg=name)
-    assert out.counts == Normalizers(13, 16, 4)
+    assert Normalizers.count(*labels, geometry=geometry) == Normalizers(13, 16, 4)
 
 
 @pytest.mark.parametrize("divergence", ["sce", "jeffreys"])

@@ -35,13 +35,6 @@ def test_its_cases_pass_in_the_interpreter():
     assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize("tile", ["torch", "triton"])
-def test_the_tile_is_chosen_by_device_and_package(monkeypatch, tile):
-    monkeypatch.setattr(chunked, "find_spec", lambda name: name if tile == "triton" else None)
-    assert chunked.tile_on("cuda") == tile
-    assert chunked.tile_on("cpu") == chunked.tile_on("mps") == "torch"
-
-
 @needs_triton
 def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     from lengthwise.alignment.triton import TritonTiles
@@ -55,9 +48,9 @@ def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     assert chunked._tiles_on(torch.device("cpu"), 100, rule).func is Tiles
 
 
-def test_doctor_names_the_tile(monkeypatch):
+def test_the_tile_is_chosen_by_device_and_package_and_doctor_names_it(monkeypatch):
     monkeypatch.setattr(chunked, "find_spec", lambda name: name)
-    assert "triton tile on a GPU" in catalogue._objective(has_gpu=True)["detail"]
+    assert "torch tile on a CPU, the triton tile on a GPU" in catalogue._objective(has_gpu=True)["detail"]
     monkeypatch.setattr(chunked, "find_spec", lambda name: None)
     without = catalogue._objective(has_gpu=True)
     assert "torch tile on a GPU" in without["detail"]

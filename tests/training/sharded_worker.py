@@ -22,26 +22,23 @@ from sharded_recipes import sharded, tiny
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from trainers import train_double
+from trainers import GEOMETRY, train_double, views
 from transformers import PhiConfig, PhiForCausalLM
 
-from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss, next_token_labels
+from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, alignment_loss
 from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
 
-GEOMETRY = PairGeometry(16, 5)
 SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "objective": Objective(alpha=2.0, divergence="jeffreys")}
 
 
 def batch() -> tuple[Tensor, Tensor]:
     """Both views of four samples [2, 4, L]; the last two, those of the second process, have few labels."""
-    tokens = torch.randint(320, (4, GEOMETRY.stretch_length), generator=torch.Generator().manual_seed(3))
-    views = torch.stack([tokens[:, GEOMETRY.long_tokens], tokens[:, GEOMETRY.short_tokens]])
-    labels = next_token_labels(views)
+    both, labels = views(4)
     labels[:, 2:, 3:] = -100
     labels[0, 3] = -100
-    return views, labels
+    return both, labels
 
 
 def layers(model: nn.Module, **settings: Any) -> None:
@@ -113,6 +110,7 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], None]]] = {
     "bias": (bias, shard_root_and_free),
     "lora": (lora, shard_adapted),
     "fp32": (untied, shard_in_fp32),
+    "direct": (untied, shard_head),
 }
 
 
@@ -153,20 +151,30 @@ def way_of_sharding(name: str) -> dict[str, float]:
     make, shard = WAYS[name]
     whole = make().double()
     model = copy.deepcopy(whole)
-    views, labels = batch()
+    both, labels = batch()
     expected = model_alignment_loss(
-        whole, find_head(whole), views.flatten(0, 1), labels.flatten(0, 1), **SETTINGS
+        whole, find_head(whole), both.flatten(0, 1), labels.flatten(0, 1), **SETTINGS
     )
     expected.loss.backward()
 
     shard(model)
+    weight = model.get_output_embeddings().weight
+    assert isinstance(weight, DTensor)
     head = find_head(model)
     assert isinstance(head, Head), head
-    views, labels = own_rows(views), own_rows(labels)
-    step = counts(labels)
+    both, labels = own_rows(both), own_rows(labels)
+    settings = SETTINGS | {"normalizers": counts(labels)}
+
+    def objective(both: Tensor, labels: Tensor) -> AlignmentOutput:
+        if name != "direct":
+            return model_alignment_loss(model, head, both, labels, **settings)
+        # The DTensor itself in the place of the weight.
+        hidden = final_hidden_states(model, both).chunk(2)
+        return alignment_loss(*hidden, weight, *labels.chunk(2), **settings)
+
     with torch.no_grad():
-        unseen = model_alignment_loss(model, head, views, labels, normalizers=step, **SETTINGS)
-    output = model_alignment_loss(model, head, views, labels, normalizers=step, **SETTINGS)
+        unseen = objective(both, labels)
+    output = objective(both, labels)
     # FSDP2 averages over processes, and the shares have to be added.
     (output.loss * distributed.get_world_size()).backward()
     result = {
@@ -179,37 +187,9 @@ def way_of_sharding(name: str) -> dict[str, float]:
     for index, last in ((0, False), (1, True)):
         model.set_requires_gradient_sync(last)
         rows = torch.tensor([index, index + 2])
-        share = model_alignment_loss(model, head, views[rows], labels[rows], normalizers=step, **SETTINGS)
-        (share.loss * distributed.get_world_size()).backward()
+        (objective(both[rows], labels[rows]).loss * distributed.get_world_size()).backward()
     result["accumulated"] = error(gradients(model), gradients(whole))
     return result
-
-
-def direct() -> dict[str, float]:
-    """The DTensor itself in the place of the weight."""
-    whole = untied().double()
-    model = copy.deepcopy(whole)
-    views, labels = batch()
-    expected = model_alignment_loss(
-        whole, find_head(whole), views.flatten(0, 1), labels.flatten(0, 1), **SETTINGS
-    )
-    expected.loss.backward()
-    shard_head(model)
-    weight = model.lm_head.weight
-    views, labels = own_rows(views), own_rows(labels)
-    output = alignment_loss(
-        *final_hidden_states(model, views).chunk(2),
-        weight,
-        *labels.chunk(2),
-        normalizers=counts(labels),
-        **SETTINGS,
-    )
-    assert hasattr(weight, "full_tensor")
-    (output.loss * distributed.get_world_size()).backward()
-    return {
-        "loss": (total(output.loss) / expected.loss - 1).abs().item(),
-        "gradients": error(gradients(model), gradients(whole)),
-    }
 
 
 def tensor_parallel(model: str) -> dict[str, float]:
@@ -229,7 +209,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     train_double(Path(sys.argv[1]), accumulation=2, sharded=True)
     errors = {name: way_of_sharding(name) for name in WAYS}
-    errors["direct"] = direct()
     warnings.simplefilter("default")
     folder = Path(sys.argv[1])
     sharded(tiny("clex", folder, "precision=float32"), folder / "clex")

@@ -52,16 +52,9 @@ def test_training_starts_from_the_extended_model(make: Make) -> None:
     assert loaded.config.rope_parameters["rope_theta"] > 30000
 
 
-def test_what_is_wrong_with_it_is_said_with_the_rest(make: Make) -> None:
-    with pytest.raises(UsageError) as caught:
-        make(steps=0, extend={"method": "yarm", "factor": 2})
-    message = str(caught.value)
-    for part in ("2 mistakes", "steps is 0", "did you mean 'yarn'"):
-        assert part in message
+def test_options_of_the_method_are_checked_with_the_recipe(make: Make) -> None:
     with pytest.raises(UsageError, match=r"(?s)beta_fats.*beta_fast"):
         make(extend={"method": "yarn", "factor": 2, "options": {"beta_fats": 3}})
-    with pytest.raises(UsageError, match=r"(?s)extend\.faktor.*factor"):
-        make(extend={"method": "yarn", "faktor": 2})
 
 
 def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:

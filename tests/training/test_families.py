@@ -9,8 +9,9 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from trainers import GEOMETRY, views
 
-from lengthwise.alignment import AlignmentOutput, Objective, PairGeometry, next_token_labels
+from lengthwise.alignment import AlignmentOutput, Objective
 from lengthwise.models import FullLogits, Head, find_head
 from lengthwise.training.model_loss import model_alignment_loss
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
@@ -21,31 +22,20 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning"),
 ]
 
-GEOMETRY = PairGeometry(16, 5)
-
 # fp32 at logits of a few units: each gradient as a whole, as a share of its own size. A gradient that is zero but
 # for rounding (the bias of keys) is held against a hundredth of the largest one.
 FP32 = 1e-5
 
 
-def views(vocabulary: int = 320) -> tuple[Tensor, Tensor]:
-    tokens = torch.randint(
-        vocabulary, (2, GEOMETRY.stretch_length), generator=torch.Generator().manual_seed(3)
-    )
-    both = torch.cat([tokens[:, GEOMETRY.long_tokens], tokens[:, GEOMETRY.short_tokens]])
-    labels = next_token_labels(both)
-    labels[0, 3:7] = -100
-    return both, labels
+IDS, LABELS = (each.flatten(0, 1) for each in views())
+LABELS[0, 3:7] = -100
 
 
-def step(
-    model: nn.Module, head: Head | FullLogits, divergence: str = "sce"
-) -> tuple[AlignmentOutput, dict[str, Tensor]]:
+def step(model: nn.Module, head: Head | FullLogits) -> tuple[AlignmentOutput, dict[str, Tensor]]:
     model.zero_grad()
     torch.manual_seed(0)  # of dropout
-    output = model_alignment_loss(
-        model, head, *views(), geometry=GEOMETRY, objective=Objective(alpha=0.3, divergence=divergence)
-    )
+    objective = Objective(alpha=0.3)
+    output = model_alignment_loss(model, head, IDS, LABELS, geometry=GEOMETRY, objective=objective)
     output.loss.backward()
     return output, {
         name: parameter.grad.clone()

@@ -26,12 +26,6 @@ def refused(**changes: Any) -> str:
     return str(caught.value)
 
 
-def test_a_mistyped_key_names_the_nearest_at_every_level():
-    assert "did you mean 'objective'?" in refused(objectiv={})
-    assert "unknown key 'objective.alhpa'\ndid you mean 'alpha'?" in refused(objective={"alhpa": 1})
-    assert "'target_module'" in refused(adapter={"target_module": "q"})
-
-
 def test_length_steps_model_corpus_and_learning_rate_have_no_default():
     with pytest.raises(UsageError) as caught:
         checked(Recipe, {"data": {}, "optimizer": {}}, source="recipe")
@@ -65,12 +59,6 @@ def test_all_impossible_values_are_named_at_once():
         "'rank'",
     ):
         assert part in message
-
-
-def test_an_objective_that_cannot_be_trained_is_refused():
-    assert "'jeffreys'" in refused(objective={"divergence": "jefreys"})
-    assert "'kl' with detach 'none'" in refused(objective={"divergence": "kl"})
-    assert "'short'" in refused(objective={"ce_on": "shrot"})
 
 
 def test_a_key_in_the_wrong_section_names_its_place():
@@ -131,8 +119,6 @@ def test_a_constant_schedule_has_no_final_share():
     assert "a constant schedule has none" in refused(
         optimizer={"learning_rate": 1e-3, "schedule": "constant", "final_share": 0.1}
     )
-    assert "optimizer.final_share is 1.5" in refused(optimizer={"learning_rate": 1e-3, "final_share": 1.5})
-    assert "optimizer.warmup_steps is -1" in refused(optimizer={"learning_rate": 1e-3, "warmup_steps": -1})
 
 
 def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):

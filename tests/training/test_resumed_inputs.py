@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainers import metrics
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import read_results
@@ -91,14 +92,16 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
 
 
 def test_without_a_whole_checkpoint_training_starts_again(
-    interrupted_run: tuple[Recipe, Path], caplog: pytest.LogCaptureFixture
+    interrupted_run: tuple[Recipe, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     recipe, run = interrupted_run
+    train(recipe, tmp_path / "whole")
     for step in (2, 4):
         (run / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
     results = train(recipe, run, resume=True)
     assert results.provenance["resumed_at_step"] == 0
     assert "checkpoint-2" in caplog.text
+    assert metrics(run) == metrics(tmp_path / "whole")
 
 
 def test_damage_that_keeps_the_size_is_named_where_it_shows(interrupted_run: tuple[Recipe, Path]):

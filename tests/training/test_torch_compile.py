@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from trainers import arguments
+from trainers import GEOMETRY, trainer_for, views, windows
 
-from lengthwise.alignment import Objective, PairGeometry, next_token_labels
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
-
-GEOMETRY = PairGeometry(16, 5)
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +28,12 @@ def _reset() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def views() -> tuple[Tensor, Tensor]:
-    tokens = torch.randint(320, (2, GEOMETRY.stretch_length), generator=torch.Generator().manual_seed(3))
-    both = torch.cat([tokens[:, GEOMETRY.long_tokens], tokens[:, GEOMETRY.short_tokens]])
-    return both, next_token_labels(both)
+IDS, LABELS = (each.flatten(0, 1) for each in views())
 
 
 def loss(model: nn.Module, head: Any) -> Tensor:
-    return model_alignment_loss(model, head, *views(), geometry=GEOMETRY, objective=Objective(alpha=0.3)).loss
+    objective = Objective(alpha=0.3)
+    return model_alignment_loss(model, head, IDS, LABELS, geometry=GEOMETRY, objective=objective).loss
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -102,8 +97,7 @@ def test_a_model_that_was_compiled_without_us_says_so():
     model = small()
     compiled = torch.compile(model, backend="eager")
     head = find_head(model)
-    ids = views()[0]
-    compiled(input_ids=ids, use_cache=False, logits_to_keep=1)
+    compiled(input_ids=IDS, use_cache=False, logits_to_keep=1)
     with pytest.raises(UsageError, match="compile"):
         loss(compiled, head)
     torch.compiler.reset()
@@ -114,14 +108,7 @@ def test_a_model_that_was_compiled_without_us_says_so():
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
 def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_path: Path):
     def run(model: nn.Module, **settings: Any) -> list[float]:
-        data = WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=4, steps=3)
-        trainer = AlignmentTrainer(
-            model,
-            arguments(tmp_path, max_steps=3, **settings),
-            objective=Objective(alpha=0.7, divergence="jeffreys"),
-            train_dataset=data,
-            data_collator=PairCollator(View(16)),
-        )
+        trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)
         trainer.train()
         return [entry["loss"] for entry in trainer.state.log_history if "grad_norm" in entry]
 

@@ -121,17 +121,6 @@ def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeyp
         train(make(), tmp_path)
 
 
-def test_resuming_with_nothing_to_resume_starts(make: Make, tmp_path: Path, stopped_at: Callable[[int], Any]):
-    whole, other = tmp_path / "whole", tmp_path / "other"
-    train(make(), whole)
-    with stopped_at(1):
-        train(make(), other)
-    (other / "metrics.jsonl").write_text('{"step": 1, "loss": 0.0}\n{"step": 2, "lo')
-    train(make(), other, resume=True)
-    assert metrics(other) == metrics(whole)
-    assert_equal_weights(other / "model", whole / "model")
-
-
 def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(
     make: Make, tmp_path: Path, stopped_at: Callable[[int], Any]
 ):
@@ -170,19 +159,6 @@ def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path:
     assert not results.partial
     assert metrics(stopped) == metrics(whole)
     assert_equal_weights(stopped / "model", whole / "model")
-
-
-def test_the_model_is_saved_whole_or_not_at_all(make: Make, tmp_path: Path):
-    class Tokenizer:
-        def save_pretrained(self, path: Path) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    model = load_for_training(make()).model
-    with pytest.raises(LengthwiseError, match="model"):
-        save_whole(model, Tokenizer(), tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-    save_whole(model, tiny_tokenizer(), tmp_path / "model")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize(
@@ -246,12 +222,6 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
     monkeypatch.setattr("lengthwise.training.build.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match="wandb"):
         train(make(report_to=["wandb"]), tmp_path)
-
-
-def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
-    train(make(), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
 
 
 def test_shards_without_an_accelerator_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
 
-from lengthwise.alignment import Objective
+from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train
 
+LENGTH = 16
+GEOMETRY = PairGeometry(LENGTH, 5)
 SETTINGS: dict[str, Any] = {
     "max_steps": 4,
     "per_device_train_batch_size": 4,
@@ -40,6 +44,31 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
         "save_strategy": "no",
     }
     return TrainingArguments(str(folder), **(SETTINGS | steady | changes))
+
+
+def windows(documents: Sequence[TokenDocument], *, batch_size: int = 8, steps: int = 4) -> WindowDataset:
+    """Truncated windows, by default for four steps of eight samples."""
+    return WindowDataset(documents, View(LENGTH, offsets=(1, 7)), batch_size=batch_size, steps=steps, seed=5)
+
+
+def trainer_for(
+    model: nn.Module, folder: Path, data: Any, *, arguments_: dict[str, Any] | None = None, **changes: Any
+) -> AlignmentTrainer:
+    """Of steps of eight samples, with the Jeffreys divergence."""
+    settings: dict[str, Any] = {
+        "objective": Objective(alpha=0.7, divergence="jeffreys"),
+        "data_collator": PairCollator(View(LENGTH)),
+    }
+    given = {"per_device_train_batch_size": 8} | (arguments_ or {})
+    return AlignmentTrainer(model, arguments(folder, **given), train_dataset=data, **(settings | changes))
+
+
+def views(samples: int = 2) -> tuple[Tensor, Tensor]:
+    """Random tokens of both views [2, samples, L] and their labels, paired as `GEOMETRY` says."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(320, (samples, GEOMETRY.stretch_length), generator=generator)
+    both = torch.stack([tokens[:, GEOMETRY.long_tokens], tokens[:, GEOMETRY.short_tokens]])
+    return both, next_token_labels(both)
 
 
 class SomeIgnored(PairCollator):
@@ -82,8 +111,8 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
         tiny_llama(tie_word_embeddings=False).double(),
         how,
         objective=Objective(alpha=5.0, divergence="jeffreys"),
-        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=8, steps=4),
-        data_collator=SomeIgnored(View(16)),
+        train_dataset=windows(documents),
+        data_collator=SomeIgnored(View(LENGTH)),
     )
     assert trainer.is_fsdp_enabled == sharded
     trainer.train()

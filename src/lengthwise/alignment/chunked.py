@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from lengthwise.alignment.divergences import DIVERGENCES, Objective, Rule
+from lengthwise.alignment.divergences import DIVERGENCES, NO_LABEL, Objective, Rule
 from lengthwise.alignment.formulas import FORMULAS
 from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import Chunk, ChunkSchedule, PairGeometry
@@ -59,7 +59,6 @@ def fused_objective(
     objective: Objective,
     activation: Activation,
     divisors: tuple[float, float, float],
-    ignore_index: int,
     chunk_size: int | None,
     accumulate_dtype: torch.dtype | None,
     compute_dtype: torch.dtype,
@@ -82,7 +81,7 @@ def fused_objective(
         for tensor, trained in zip(tensors, (*trains, True, True), strict=True)
     ]
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        valid = [label != ignore_index for label in labels]
+        valid = [label != NO_LABEL for label in labels]
         targets = [label.where(there, 0) for label, there in zip(labels, valid, strict=True)]
         weights = [
             there.to(dtype) * (factor * share / divisor)
@@ -96,7 +95,6 @@ def fused_objective(
         schedule = ChunkSchedule(
             *labels,
             geometry=geometry,
-            ignore_index=ignore_index,
             pairs=chunk_size or default_chunk_size(vocabulary, compute_dtype, device),
         )
         head = FusedHead(

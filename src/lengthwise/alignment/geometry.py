@@ -10,9 +10,6 @@ more of context (Sec. 4.2):
 
 Row r of short faces row r + e of long: the same token seen with two contexts. A view's row r has read r + 1
 tokens; its prediction is about the token after it.
-
-A negative e is the mirror image: the short view has -e tokens that the long one has not, such as a distractor that
-was put in front of the common tokens.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import require
 
 
@@ -32,8 +30,8 @@ from lengthwise.errors import require
 class PairGeometry:
     """The rows of a long and a short view that are at the same token.
 
-    Paired rows are `short[first : stop]` and `long[first + offset : stop + offset]`, one to one in this order, with
-    first = max(min_context, -offset) and stop = length - max(offset, 0). Their number is `paired_positions`.
+    Paired rows are `short[min_context : length - offset]` and `long[min_context + offset : length]`, one to one in
+    this order. Their number is `paired_positions`.
 
     The two views need not be cut out of one stretch: any two views whose rows face each other in this way
     fit, and `offset = 0` means two views of the same tokens. A short view that ends with the long one, so
@@ -41,11 +39,10 @@ class PairGeometry:
 
     Args:
         length: L, the rows of each view, at least 1.
-        offset: e, the tokens before the common ones that only the long view has, in -length .. length; negative
-            if only the short view has them.
+        offset: e, the tokens before the common ones that only the long view has, in 0 .. length.
         min_context: rows of short left out at its start, because they have little context. The default,
-            length // 2, keeps both contexts of an offset of 0 or more within [L/2, L] (Appendix D), over which
-            Eq. 2 averages; 0 pairs the whole common part (Sec. 4.2).
+            length // 2, keeps both contexts within [L/2, L] (Appendix D), over which Eq. 2 averages; 0 pairs the
+            whole common part (Sec. 4.2).
 
     Raises:
         UsageError: a value outside its range.
@@ -57,7 +54,7 @@ class PairGeometry:
 
     def __post_init__(self) -> None:
         _require_integer("length", self.length, low=1, high=None)
-        _require_integer("offset", self.offset, low=-self.length, high=self.length)
+        _require_integer("offset", self.offset, low=0, high=self.length)
         if self.min_context is None:
             object.__setattr__(self, "min_context", self.length // 2)
         _require_integer("min_context", self.min_context, low=0, high=self.length)
@@ -66,53 +63,45 @@ class PairGeometry:
     def paired_positions(self) -> int:
         """Paired rows in one sample; 0 when the views share no row with enough context."""
         assert self.min_context is not None
-        return max(0, self._stop - max(self.min_context, -self.offset))
+        return max(0, self.length - self.offset - self.min_context)
 
     @property
     def long_rows(self) -> slice:
         """The paired rows of the long view."""
-        stop = self._stop + self.offset
-        return slice(stop - self.paired_positions, stop)
+        return slice(self.length - self.paired_positions, self.length)
 
     @property
     def short_rows(self) -> slice:
         """The paired rows of the short view; its i-th row faces the i-th of `long_rows`."""
-        return slice(self._stop - self.paired_positions, self._stop)
+        stop = self.length - self.offset
+        return slice(stop - self.paired_positions, stop)
 
     @property
     def stretch_length(self) -> int:
-        """Tokens that one sample needs if both views are cut out of one stretch: length + |offset|."""
-        return self.length + abs(self.offset)
+        """Tokens that one sample needs if both views are cut out of one stretch: length + offset."""
+        return self.length + self.offset
 
     @property
     def long_tokens(self) -> slice:
-        """The long view's tokens in a stretch of `stretch_length`: its first L, for a negative offset its last."""
-        start = max(-self.offset, 0)
-        return slice(start, start + self.length)
+        """The long view's tokens in a stretch of `stretch_length`: its first L."""
+        return slice(0, self.length)
 
     @property
     def short_tokens(self) -> slice:
-        """The short view's tokens in such a stretch: the other end."""
-        start = max(self.offset, 0)
-        return slice(start, start + self.length)
-
-    @property
-    def _stop(self) -> int:
-        """Where the short view's common rows end."""
-        return self.length - max(self.offset, 0)
+        """The short view's tokens in such a stretch: its last L."""
+        return slice(self.offset, self.stretch_length)
 
 
-def next_token_labels(tokens: Tensor, *, ignore_index: int = -100) -> Tensor:
-    """Labels aligned with the rows of one view: row r gets token r + 1, the last row `ignore_index`.
+def next_token_labels(tokens: Tensor) -> Tensor:
+    """Labels aligned with the rows of one view: row r gets token r + 1, the last row -100.
 
     Args:
-        tokens: token ids of a view [..., L] (already `ignore_index` where a token is no target).
-        ignore_index: the label of a row without target.
+        tokens: token ids of a view [..., L] (already -100 where a token is no target).
 
     Returns:
         Labels [..., L]. The last row has none because its next token lies outside the view.
     """
-    labels = torch.full_like(tokens, ignore_index)
+    labels = torch.full_like(tokens, NO_LABEL)
     labels[..., :-1] = tokens[..., 1:]
     return labels
 
@@ -157,7 +146,6 @@ class ChunkSchedule:
     Args:
         labels_long, labels_short: [B, L].
         geometry: which rows are pairs.
-        ignore_index: the label of a row without one.
         pairs: pairs in a chunk at most, so 2 * pairs rows.
     """
 
@@ -167,13 +155,12 @@ class ChunkSchedule:
         labels_short: Tensor,
         *,
         geometry: PairGeometry,
-        ignore_index: int,
         pairs: int,
     ) -> None:
         self._geometry = geometry
         self._device = labels_long.device
-        self._long = _unpaired(labels_long, geometry.long_rows, ignore_index)
-        self._short = _unpaired(labels_short, geometry.short_rows, ignore_index)
+        self._long = _unpaired(labels_long, geometry.long_rows)
+        self._short = _unpaired(labels_short, geometry.short_rows)
         self._pair_bounds = _bounds(labels_long.shape[0] * geometry.paired_positions, pairs)
         self._row_bounds = _bounds(len(self._long[0]) + len(self._short[0]), 2 * pairs)
 
@@ -201,8 +188,8 @@ class ChunkSchedule:
             yield Chunk((long, short), paired=False)
 
 
-def _unpaired(labels: Tensor, paired_rows: slice, ignore_index: int) -> Index:
-    has_label = labels != ignore_index
+def _unpaired(labels: Tensor, paired_rows: slice) -> Index:
+    has_label = labels != NO_LABEL
     has_label[:, paired_rows] = False
     sample, row = has_label.nonzero(as_tuple=True)
     return sample, row

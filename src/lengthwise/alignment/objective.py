@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from lengthwise.alignment.chunked import fused_objective
-from lengthwise.alignment.divergences import Objective
+from lengthwise.alignment.divergences import NO_LABEL, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.fused_head import whole
 from lengthwise.alignment.geometry import PairGeometry
@@ -43,13 +43,11 @@ class Normalizers:
     paired_positions: float | Tensor
 
     @classmethod
-    def count(
-        cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, ignore_index: int = -100
-    ) -> Normalizers:
+    def count(cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry) -> Normalizers:
         """The counts of one batch, labels [B, L] each: what a call divides by when none are given."""
         return cls(
-            labels_long=int((labels_long != ignore_index).sum()),
-            labels_short=int((labels_short != ignore_index).sum()),
+            labels_long=int((labels_long != NO_LABEL).sum()),
+            labels_short=int((labels_short != NO_LABEL).sum()),
             paired_positions=labels_long.shape[0] * geometry.paired_positions,
         )
 
@@ -112,8 +110,6 @@ class AlignmentOutput:
     """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
     divergence: Tensor
     """The chosen term at the paired positions, the one that alpha multiplies."""
-    counts: Normalizers
-    """Label tokens of both views and paired positions of this call."""
 
 
 def alignment_loss(
@@ -129,7 +125,6 @@ def alignment_loss(
     soft_cap: float | None = None,
     logit_scale: float = 1.0,
     normalizers: Normalizers | None = None,
-    ignore_index: int = -100,
     chunk_size: int | None = None,
     accumulate_dtype: torch.dtype | None = None,
 ) -> AlignmentOutput:
@@ -153,14 +148,13 @@ def alignment_loss(
             (FSDP2) is gathered once, by all ranks together; its gradient is averaged over them and goes back to
             the shards.
         labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
-            `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
+            `next_token_labels`), -100 where a row has none. Pairs do not depend on labels.
         geometry: which rows face each other.
         objective: alpha, divergence, detach and ce_on.
         head_bias: [V], added before the scale.
         soft_cap: bound of the logits by tanh, applied last (Gemma 2).
         logit_scale: factor of the linear output (Cohere; Granite divides, so 1 / logits_scaling).
         normalizers: divisors of the sums. Default: the counts of this call.
-        ignore_index: the label of rows without a cross entropy.
         chunk_size: pairs of rows whose logits are in memory together. Default: by the size of the vocabulary.
         accumulate_dtype: dtype in which a 16-bit head's gradient is summed over chunks: its own, or
             torch.float32. Default: fp32, which takes 4 V d bytes more, unless the chunks are few.
@@ -192,7 +186,7 @@ def alignment_loss(
     _check_head(hidden_long, head_weight, autocast=autocast)
     require(chunk_size is None or chunk_size >= 1, f"chunk_size is {chunk_size}", "pairs of rows, 1 or more")
     hidden, labels = (hidden_long, hidden_short), (labels_long, labels_short)
-    rows: dict[str, Any] = {"geometry": geometry, "objective": objective, "ignore_index": ignore_index}
+    rows: dict[str, Any] = {"geometry": geometry, "objective": objective}
     counts = _check_rows(hidden, labels, vocabulary=len(head_weight), **rows)
     compute_dtype = head_weight.dtype
     if autocast and compute_dtype != torch.float64:
@@ -209,7 +203,7 @@ def alignment_loss(
         accumulate_dtype=accumulate_dtype,
         compute_dtype=compute_dtype,
     )
-    return _output(objective, loss, parts, counts)
+    return _output(objective, loss, parts)
 
 
 def alignment_loss_from_logits(
@@ -221,7 +215,6 @@ def alignment_loss_from_logits(
     geometry: PairGeometry,
     objective: Objective,
     normalizers: Normalizers | None = None,
-    ignore_index: int = -100,
 ) -> AlignmentOutput:
     """The objective (Eq. 4) from full logits; equals `alignment_loss` on the hidden states that gave them.
 
@@ -230,7 +223,7 @@ def alignment_loss_from_logits(
 
     Args:
         logits_long, logits_short: [B, L, V] of both views, any floating dtype, finite.
-        labels_long, labels_short, geometry, objective, normalizers, ignore_index: as in `alignment_loss`.
+        labels_long, labels_short, geometry, objective, normalizers: as in `alignment_loss`.
 
     Raises:
         UsageError: as in `alignment_loss`.
@@ -242,13 +235,12 @@ def alignment_loss_from_logits(
         vocabulary=logits_long.shape[-1],
         geometry=geometry,
         objective=objective,
-        ignore_index=ignore_index,
     )
     *label_divisors, pair_divisor = (normalizers or counts).divisors(counts)
 
     def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         log_p = log_probabilities(logits).flatten(0, 1)
-        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction="sum")
+        return F.nll_loss(log_p, labels.flatten(), ignore_index=NO_LABEL, reduction="sum")
 
     long = cross_entropy(logits_long, labels_long) / label_divisors[0]
     short = cross_entropy(logits_short, labels_short) / label_divisors[1]
@@ -257,12 +249,10 @@ def alignment_loss_from_logits(
     loss = objective.trained_cross_entropy(long, short) + objective.alpha * term
     with torch.no_grad():
         entropy, disagreement = (f(*paired).sum() / pair_divisor for f in (entropy_sum, jeffreys))
-    return _output(objective, loss, (long, short, entropy, disagreement, term), counts)
+    return _output(objective, loss, (long, short, entropy, disagreement, term))
 
 
-def _output(
-    objective: Objective, loss: Tensor, parts: Sequence[Tensor], counts: Normalizers
-) -> AlignmentOutput:
+def _output(objective: Objective, loss: Tensor, parts: Sequence[Tensor]) -> AlignmentOutput:
     long, short, entropy, disagreement, term = (part.detach() for part in parts)
     return AlignmentOutput(
         loss=loss,
@@ -273,7 +263,6 @@ def _output(
         entropy=entropy,
         jeffreys=disagreement,
         divergence=term,
-        counts=counts,
     )
 
 
@@ -301,7 +290,6 @@ def _check_rows(
     vocabulary: int,
     geometry: PairGeometry,
     objective: Objective,
-    ignore_index: int,
 ) -> Normalizers:
     """Refuse views [B, L, ...], labels [B, L] and a geometry that do not fit together; the counts of the call."""
     (long, short), rows = views, views[0].shape[:2]
@@ -321,25 +309,25 @@ def _check_rows(
         f"a geometry with min_context of at least {objective.min_context}",
     )
     counts = [
-        _label_count(name, label, rows, vocabulary=vocabulary, ignore_index=ignore_index)
+        _label_count(name, label, rows, vocabulary=vocabulary)
         for name, label in zip(("labels_long", "labels_short"), labels, strict=True)
     ]
     return Normalizers(*counts, paired_positions=rows[0] * geometry.paired_positions)
 
 
-def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int, ignore_index: int) -> int:
+def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int) -> int:
     """The number of labels that count.
 
     On an accelerator this waits for the device, once: a wrong label would otherwise be an assertion
     somewhere in a kernel.
     """
     require(labels.shape == rows, f"{name} is {list(labels.shape)}", f"{list(rows)}, a label for each row")
-    valid = labels != ignore_index
+    valid = labels != NO_LABEL
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     count, wrong_count = torch.stack((valid.sum(), wrong.sum())).tolist()
     if wrong_count:
         raise UsageError(
             f"{name} contains {int(labels[wrong][0])}, outside the head's vocabulary of {vocabulary}",
-            expected=f"0 .. {vocabulary - 1}, or {ignore_index} where a row has no label",
+            expected=f"0 .. {vocabulary - 1}, or {NO_LABEL} where a row has no label",
         )
     return count

@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import Dataset
 
 from lengthwise.alignment import next_token_labels
+from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import UsageError, require
 from lengthwise.text import TokenDocument, WindowSampler
-from lengthwise.training.views import NO_TARGET, View
+from lengthwise.training.views import View
 
 if TYPE_CHECKING:
     from lengthwise.training.views import Draw
@@ -148,5 +149,5 @@ def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     targets = np.asarray(item.get("labels", tokens))
     for name in _MASKS:
         if name in item:
-            targets = np.where(np.asarray(item[name]) == 0, NO_TARGET, targets)
+            targets = np.where(np.asarray(item[name]) == 0, NO_LABEL, targets)
     return np.stack([tokens, targets]).astype(np.int64)

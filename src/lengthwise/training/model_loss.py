@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, PairGeometry
+from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.models import FullLogits, Head, hidden_states_for
 from lengthwise.models.attention_layers import local_positions
-
-_NO_LABEL = -100
 
 
 def model_alignment_loss(
@@ -60,7 +59,7 @@ def model_alignment_loss(
         # No row of the other view has a part in the loss.
         geometry = PairGeometry(geometry.length, 0, geometry.length)
         targets = [
-            each if read else torch.full_like(each, _NO_LABEL)
+            each if read else torch.full_like(each, NO_LABEL)
             for each, read in zip(targets, objective.reads, strict=True)
         ]
     settings = {"geometry": geometry, "objective": objective, "normalizers": normalizers}

@@ -12,6 +12,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
+from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import UsageError, nearest, require
 from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked, options_of
@@ -46,7 +47,6 @@ VIEWS: dict[ViewName, tuple[str, str]] = {
 }
 """What each view is, and what agreement of its windows rewards; "long" is the first window, "short" the second."""
 
-NO_TARGET = -100
 Tokens = Annotated[Whole, Ge(1), Le(10**8)]
 # Each draw has a random stream of its own, so that a new draw does not move the others.
 _STREAMS = {"offset": 4, "positions": 5, "place": 6, "sample": 7}
@@ -204,7 +204,7 @@ def plant_repeat(
     first = int(generator.integers(0, before - size + 1))
     planted = text.copy()
     planted[:, start : start + size] = text[:, first : first + size]
-    planted[1, [start, *range(start + size, min(start + size + 1, length))]] = NO_TARGET
+    planted[1, [start, *range(start + size, min(start + size + 1, length))]] = NO_LABEL
     return planted
 
 

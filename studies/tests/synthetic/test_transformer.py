@@ -33,20 +33,6 @@ def test_no_position_sees_what_comes_after_it(encoding):
     assert not torch.allclose(before[:, :, 5:], after[:, :, 5:])
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_the_stack_equals_each_model_alone(encoding):
-    model, tokens = _model(encoding), _tokens()
-    positions = torch.tensor([0, 2, 3, 4, 7, 8, 9, 12, 15]).expand_as(tokens)
-    logits = model.heads(tokens, positions)[0]
-    model.heads(tokens, positions)[0].square().sum().backward()
-    for index, seed in enumerate(SEEDS):
-        alone = StackedTransformer(model.architecture, [seed]).double()
-        expected = alone.heads(tokens[index, None], positions[index, None])[0]
-        assert torch.allclose(logits[index], expected[0], atol=1e-10)
-        expected.square().sum().backward()
-        assert torch.allclose(model.flat.grad[index], alone.flat.grad[0], atol=1e-8)
-
-
 def test_the_number_is_read_off_the_last_token_whatever_follows_it():
     model = _model("learned", value=True)
     tokens, last = _tokens(), torch.tensor([[4, 8, 0], [2, 7, 5]])

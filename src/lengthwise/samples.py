@@ -31,8 +31,9 @@ _RUNS = itertools.count()
 class SampleLog(dict[str, dict[str, Any]]):
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
-    A killed run leaves at most one torn last line. It counts as nothing, so that sample is done again, and the next line
-    takes its place. Reading changes no file: the line may be one that a running process is writing. Every line carries the CRC-32 of its text, so a damaged sample never becomes part of a number.
+    A killed run leaves at most one torn last line. It counts as nothing, so that sample is done again, and the next
+    line takes its place. Reading changes no file: a running process may be writing that line. Every line carries the
+    CRC-32 of its text, so a damaged sample never becomes part of a number.
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory.

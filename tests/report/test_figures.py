@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from lengthwise.report.drawing import COLORS, Picture, curves_of, paired_differences
+from lengthwise.report.drawing import COLORS, Picture, curves_of
 from lengthwise.report.figures import (
     FIGURES,
     jeffreys_by_position,
@@ -30,23 +30,6 @@ from tests.report import made_rows as made
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def differences() -> list[Row]:
-    return [
-        made.estimate(
-            value,
-            0.01,
-            model="m",
-            task="perplexity",
-            metric="loss",
-            length=length,
-            arm=arm,
-            reference="plain",
-        )
-        for length in made.LENGTHS
-        for arm, value in (("sce 0.1", 0.06), ("jeffreys 10", -0.02))
-    ]
-
-
 DRAWINGS: dict[str, Callable[[], Picture | None]] = {
     "parts": lambda: misalignment_parts(made.misalignment_rows()),
     "loss": lambda: loss_by_length(made.perplexity_rows()),
@@ -55,7 +38,6 @@ DRAWINGS: dict[str, Callable[[], Picture | None]] = {
     "jeffreys": lambda: jeffreys_by_position(made.misalignment_rows()),
     "recall": lambda: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
     "matrix": lambda: misalignment_matrix(made.misalignment_rows()),
-    "differences": lambda: paired_differences(differences(), better="lower"),
     "limit": lambda: limit_curves(made.limit_rows()),
     "limits": lambda: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
     "recovered": lambda: recovered_by_kept(
@@ -121,7 +103,6 @@ def test_nothing_to_draw() -> None:
     assert loss_by_position(others) is None
     assert recall_by_distance(made.perplexity_rows()) is None
     assert limit_curves(made.recall_rows()) is None
-    assert paired_differences(others, better="lower") is None
     assert training_curves({"a": []}) is None
 
 

@@ -76,19 +76,14 @@ def _served(results: Results, which: str) -> Table:
 
     return {
         "comparisons": served_tables.comparisons_table,
-        "verdicts": served_tables.verdicts_table,
         "verbs": served_tables.verbs_table,
     }[which](results)
 
 
-def _llamacpp(results: Results, which: str) -> Table:
-    from tools.docs import llamacpp_tables
+def _llamacpp(results: Results) -> Table:
+    from tools.docs.llamacpp_tables import comparisons_table
 
-    return {
-        "comparisons": llamacpp_tables.comparisons_table,
-        "positions": llamacpp_tables.positions_table,
-        "verdicts": llamacpp_tables.verdicts_table,
-    }[which](results)
+    return comparisons_table(results)
 
 
 def _recipe_plans(root: Path) -> Table:
@@ -189,7 +184,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "limits": _limits,
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "compare": lambda root, name, which: _compared(kept_run(root, name), which),
-    "llamacpp": lambda root, name, which: _llamacpp(kept_run(root, name), which),
+    "llamacpp": lambda root, name: _llamacpp(kept_run(root, name)),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
@@ -283,10 +278,8 @@ def show(results: Results) -> list[Table]:
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "tiny-books": lambda: [_tiny_books(results)],
         "compare-real": lambda: [_compared(results, which) for which in ("faults", "sound")],
-        "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],
-        "llamacpp-real": lambda: [
-            _llamacpp(results, which) for which in ("comparisons", "positions", "verdicts")
-        ],
+        "served-real": lambda: [_served(results, which) for which in ("comparisons", "verbs")],
+        "llamacpp-real": lambda: [_llamacpp(results)],
         "sharded-recipes": lambda: [_recipe_runs(results)],
     }
     if kind not in others:

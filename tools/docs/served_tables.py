@@ -61,12 +61,6 @@ def comparisons_table(results: Results) -> Table:
     return Table(columns=columns, rows=lines)
 
 
-def verdicts_table(results: Results) -> Table:
-    """The sentence of `compare` for each server and checkpoint."""
-    lines = [tuple(note.split(": ", 1)) for note in results.notes]
-    return Table(columns=("server against checkpoint", "what compare says"), rows=lines)
-
-
 def verbs_table(results: Results) -> Table:
     """A line for each verb that was run on the checkpoint and over HTTP."""
     lines = []

@@ -42,7 +42,7 @@ class Evaluation(Measurement):
     """
 
     kind = "eval"
-    continues = True
+    caches = 2
     units = "samples"
     levels = ("chance", "effective_length")
     examples = (

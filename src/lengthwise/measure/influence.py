@@ -83,7 +83,6 @@ class Influence(WindowMeasurement):
             "recovered_net": "recovered_greedy - recovered_greedy_foreign",
             "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
         },
-        better={"recovered_greedy": "higher", "jeffreys": "lower"},
     )
     examples = (
         "lengthwise influence smollm2-135m --dtype bfloat16 --out runs/influence",

@@ -56,7 +56,7 @@ class Limit(WindowMeasurement):
     kind = "limit"
     task = "limit"
     one_by_one = True
-    continues = True
+    caches = 2
     display = Display(
         title="Effective context length",
         metrics={
@@ -68,7 +68,6 @@ class Limit(WindowMeasurement):
             "used_level": "the benefit from which context counts as used",
             "benefit": "what a repeated passage is worth; 0 if the model does not use it",
         },
-        better={"loss": "lower", "benefit": "higher"},
     )
     levels = ("tolerance", "used_level")
     examples = (

@@ -85,7 +85,6 @@ class LongPpl(WindowMeasurement):
             "key_share": "share of the model's tokens that are key",
             "jeffreys": "how much the predictions with all context and with the short one disagree",
         },
-        better={"loss": "lower", "jeffreys": "lower"},
     )
     wanted = "texts"
     examples = (

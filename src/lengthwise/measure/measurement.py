@@ -43,8 +43,6 @@ class Display:
     title: str
     metrics: Mapping[str, str] = field(default_factory=dict)
     """The metrics in the order to show them, each with what it is."""
-    better: Mapping[str, str] = field(default_factory=dict)
-    """The metrics whose paired differences are drawn, each with the better direction: lower or higher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +88,8 @@ class Measurement(Settings):
     """Fields that do not decide the numbers, or only through the BOS id."""
     levels: ClassVar[tuple[str, ...]] = ()
     """Metrics that are set, or that another number is made of: they have no paired difference."""
-    continues: ClassVar[bool] = False
-    """Whether it keeps the keys and values of an input, and copies them to continue it."""
+    caches: ClassVar[int] = 0
+    """How often the keys and values of an input are in memory; a copy continues it."""
     along_paths: ClassVar[bool] = False
     """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
     not_of_the_run: ClassVar[tuple[str, ...]] = ()

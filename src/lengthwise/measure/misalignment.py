@@ -56,7 +56,6 @@ class Misalignment(WindowMeasurement):
             "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
             "top1_agreement": "share of positions at which both rank the same token first",
         },
-        better={"jeffreys": "lower"},
     )
     fail_above = "jeffreys"
     examples = (

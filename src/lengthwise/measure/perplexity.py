@@ -62,7 +62,6 @@ class Perplexity(WindowMeasurement):
             "loss_best_temperature": "loss with one fitted temperature: without mere over- or underconfidence",
             "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
         },
-        better={"loss": "lower"},
     )
     wanted = "segments"
     fail_above = "perplexity"

@@ -53,7 +53,6 @@ class Recall(WindowMeasurement):
             "loss_same": "loss on a passage that came before, at this distance",
             "loss_different": "loss on the same passage after a different one",
         },
-        better={"benefit": "higher"},
     )
     wanted = "pairs"
     examples = (

@@ -148,15 +148,10 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
     sides = [subject] if second is None else [subject, second]
-    tokens, at_once = facts["tokens_to_run"] // len(sides), measurement.batch_size * prepared.longest
-    cost = cost_of_sides(
-        sides,
-        tokens=tokens,
-        at_once=at_once,
-        longest=prepared.longest,
-        cached=2 * prepared.longest if measurement.continues else 0,
-        decoded=facts.get("decode_passes", 0),
-    )
+    tokens, decoded = facts["tokens_to_run"] // len(sides), facts.get("decode_passes", 0)
+    at_once, cached = (each * prepared.longest for each in (measurement.batch_size, measurement.caches))
+    read = {"at_once": at_once, "longest": prepared.longest, "cached": cached}
+    cost = cost_of_sides(sides, tokens=tokens, decoded=decoded, **read)
     return {"settings": settings, **facts, **cost.to_dict()}
 
 
@@ -205,9 +200,7 @@ class _Prepared:
             log.gather()
         except KeyboardInterrupt as error:
             partial = summarised()
-            done = (
-                f"the measurement was interrupted after {len(partial.records)} of {len(self.items)} samples"
-            )
+            done = f"interrupted after {len(partial.records)} of {len(self.items)} samples"
             where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
             fix = "run it again with --resume to continue" if folder else None
             raise Interrupted(f"{done}; {where}", partial=partial, fix=fix) from error

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -278,34 +277,3 @@ def curve_picture(
                     ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
                     parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")
         return picture(figure, name=name, title=title, alt=" ".join([*parts, words]).strip(), caption=caption)
-
-
-def paired_differences(
-    rows: Sequence[Row], *, better: str, name: str = "paired-differences"
-) -> Picture | None:
-    """Paired differences by distance, tokens kept or length; a line at 0 is no change.
-
-    Args:
-        rows: rows of ONE metric (one scale); those without a `reference` are left out.
-        better: "lower" or "higher", written on the axis.
-        name: file name without ending.
-    """
-    chosen = [row for row in rows if row.reference is not None and row.position is None]
-    for across in ("distance", "kept", "length"):
-        placed = [row for row in chosen if getattr(row, across) and row.value is not None]
-        if placed:
-            break
-    else:
-        return None
-    [(metric, unit)] = {(row.metric, row.unit) for row in chosen}
-    references = ", ".join(sorted({row.reference for row in placed if row.reference}))
-    return curve_picture(
-        {"": curves_of(placed, attrgetter(across))},
-        name=name,
-        title=f"Difference of {metric} against {references}",
-        across=f"{across} (tokens)",
-        up=f"{'nats per token' if unit == 'nats' else unit}, {better} is better",
-        caption=f"Against {references} on the same tokens, documents resampled together; bands or bars are 95 % "
-        "intervals. One that crosses 0 shows no clear change.",
-        levels=[0],
-    )

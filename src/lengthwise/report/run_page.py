@@ -11,7 +11,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.report.drawing import Picture, paired_differences
+from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, influential_passages, render_page
 from lengthwise.report.tables import (
@@ -144,15 +144,11 @@ def _tables(task: str, runs: Sequence[_Run]) -> list[Table]:
 
 
 def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
-    """The figures of the task, and one of paired differences for each metric that has a better direction."""
+    """The figures of the task."""
     rows = _rows(task, runs)
     pictures: list[Picture | None] = [*figures_of(task, rows)]
     if task == "training":
         pictures.append(training_curves({run.label: run.metrics for run in runs if run.metrics}))
-    differences = difference_rows(rows)
-    for metric, better in display_of(task).better.items():
-        chosen = [row for row in differences if row.metric == metric]
-        pictures.append(paired_differences(chosen, better=better, name=f"differences-{metric}"))
     return [picture for picture in pictures if picture is not None]
 
 

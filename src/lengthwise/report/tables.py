@@ -151,7 +151,6 @@ def display_of(task: str) -> Display:
     return Display(
         title=task.replace("_", " ").capitalize(),
         metrics=_SCORES,
-        better={"loss": "lower", "gold_loss": "lower", "jeffreys": "lower", "benefit": "higher"},
     )
 
 

@@ -135,12 +135,6 @@ def test_undefined_values_and_missing_intervals_are_drawn_around() -> None:
     assert "m: 1.000 at 64." in drawn(recall_by_distance(rows[:1])).alt
 
 
-def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
-    picture = pictures["differences"]
-    assert picture.alt.startswith("Difference of loss against plain.")
-    assert "jeffreys 10: -0.02000 at 256, -0.02000 at 1024." in picture.alt
-
-
 def test_matrix_extremes_in_words() -> None:
     rows = [
         Row(

@@ -200,7 +200,8 @@ class _Prepared:
             log.gather()
         except KeyboardInterrupt as error:
             partial = summarised()
-            done = f"interrupted after {len(partial.records)} of {len(self.items)} samples"
+            finished = f"{len(partial.records)} of {len(self.items)} samples"
+            done = f"the measurement was interrupted after {finished}"
             where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
             fix = "run it again with --resume to continue" if folder else None
             raise Interrupted(f"{done}; {where}", partial=partial, fix=fix) from error

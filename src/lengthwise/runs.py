@@ -137,7 +137,7 @@ class RunFolder:
             self.path / "README.md",
             f"# lengthwise {self.kind}: {results.model_name} ({state})\n\n"
             "`results.json` holds the numbers, `config.yaml` the settings, `env.json` the versions. "
-            "`lengthwise report` on this folder makes `report.html`.\n\n"
+            "`report.html` is the page of it; if there is none, `lengthwise report` makes it.\n\n"
             + "".join(f"- {note}\n" for note in results.notes),
         )
 

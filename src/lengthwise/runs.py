@@ -137,7 +137,7 @@ class RunFolder:
             self.path / "README.md",
             f"# lengthwise {self.kind}: {results.model_name} ({state})\n\n"
             "`results.json` holds the numbers, `config.yaml` the settings, `env.json` the versions. "
-            "`report.html` is the page of it; if there is none, `lengthwise report` makes it.\n\n"
+            "`report.html` is its page; if there is none, `lengthwise report` makes one.\n\n"
             + "".join(f"- {note}\n" for note in results.notes),
         )
 

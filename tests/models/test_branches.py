@@ -151,6 +151,6 @@ def test_a_tree_is_its_rows_one_by_one(
 def test_a_longer_text_is_proven_again() -> None:
     model = made(ONE_BY_ONE["local attention inside a layer"], "eager")
     assert tree(model, 4) is not None, "its windows of 16 tokens hold the text and all rows"
-    assert model.branches == 4
+    assert model.branches == 4 + 10, "the text and the tree"
     assert tree(model, 30) is None
     assert tree(model, 4) is None, "refused once is refused"

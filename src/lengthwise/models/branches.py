@@ -1,7 +1,7 @@
 """A text read once, and several continuations of it: one after each of its places, or many after its end.
 
 Continuations take one forward pass together, under a mask by which each sees the text before it and itself. A model
-proves this on its first text, and again on every longer one (`LoadedModel.branches`): the last continuation must be
+proves this on its first text, and again on every longer pass (`LoadedModel.branches`): the last continuation must be
 what it is by itself. A model that fails, such as one with sliding windows, reads one continuation at a time.
 """
 
@@ -67,7 +67,10 @@ def read_with_branches(
             return alone.read(branch[None])[0]
 
         branches = _proven(
-            model, len(tokens), lambda: [*_by_doubling(reader.fork(), branch, places)], last_alone
+            model,
+            places[-1] + len(branch),
+            lambda: [*_by_doubling(reader.fork(), branch, places)],
+            last_alone,
         )
         if branches is not None:
             return text, torch.stack(branches)
@@ -136,10 +139,11 @@ def read_tree(
     """
     if not read or model.branches == 0 or rope_by_input_length(model.config) is not None:
         return None
+    passes = _of_one_pass(rows)
     return _proven(
         model,
-        read,
-        lambda: [states for some in _of_one_pass(rows) for states in _tree(reader.fork(), some, read)],
+        read + max(map(_nodes, passes)),
+        lambda: [states for some in passes for states in _tree(reader.fork(), some, read)],
         lambda: reader.fork().read(np.array([rows[-1]]))[0],
     )
 
@@ -147,6 +151,11 @@ def read_tree(
 def alike(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _nodes(rows: Sequence[tuple[int, ...]]) -> int:
+    """The tokens of a tree of sorted rows."""
+    return sum(len(row) - alike(before, row) for before, row in pairwise([(), *rows]))
 
 
 def _of_one_pass(rows: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
@@ -184,12 +193,16 @@ def _tree(reader: PieceReader, rows: Sequence[tuple[int, ...]], read: int) -> li
 
 def _proven(
     model: LoadedModel,
-    read: int,
+    tokens: int,
     together: Callable[[], list[Tensor]],
     last_alone: Callable[[], Tensor],
 ) -> list[Tensor] | None:
-    """The continuations `together()` of a text of `read` tokens, if the model can; `model.branches` keeps whether."""
-    if model.branches is not None and read <= model.branches:
+    """The continuations `together()`, if the model can; `model.branches` keeps whether.
+
+    A window hidden in a layer counts places in the pass, so a pass of more `tokens`, those of the text included, is
+    proven again.
+    """
+    if model.branches is not None and tokens <= model.branches:
         return together()
     found: list[Tensor] | None = None
     try:
@@ -201,5 +214,5 @@ def _proven(
     if why is not None:
         logger.info("%s: every continuation is read by itself (slower): together %s", model.name, why)
         found = None
-    model.branches = 0 if found is None else read
+    model.branches = 0 if found is None else tokens
     return found

@@ -108,7 +108,7 @@ class LoadedModel:
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
         continues: whether its cache is proven to continue a text; None before `reader_of` has looked.
-        branches: up to how many tokens of text it is proven to read several continuations at once; 0 if it cannot,
+        branches: up to how many tokens in a pass it is proven to read several continuations at once; 0 if it cannot,
             None before the first (`lengthwise.models.branches`).
         path: how a comparison reads it; every other measurement decides by itself.
         make_cache: (configuration, most tokens) -> the cache of that path; None: the model makes it.

@@ -41,16 +41,27 @@ def test_the_interval_covers():
     [
         (1, "One model says nothing."),
         (2, "2 models say nothing"),
-        (
-            5,
-            "by 0.88 or more in 5 % of cases, these by 1.00 (Pearson) and their ranks by 1.00; the intervals are",
-        ),
-        (12, "by 0.58 or more in 5 % of cases, these by 1.00 (Pearson) and their ranks by 1.00."),
+        (5, "unrelated numbers correlate by 0.88 or more in 5 % of cases; 5 models are too few"),
+        (12, "unrelated numbers correlate by 0.58 or more in 5 % of cases; these do by 1.00 (Pearson)"),
     ],
 )
 def test_what_n_allows_to_say(n: int, words: str):
     x = np.arange(n) + 0.01 * np.cos(np.arange(n))
     assert words in correlate(x, 2 * np.arange(n)).notes[0]
+
+
+def test_nothing_can_be_said_of_what_chance_gives():
+    found = correlate([1, 2, 3, 4, 5, 6], [1, 5, 2, 6, 3, 4])
+    assert "nothing can be said" in found.notes[0]
+    assert found.rows[0].ci_low < 0 < found.rows[0].ci_high
+
+
+def test_one_model_that_decides_is_named():
+    x = [*range(11), 100]
+    found = correlate(x, [5, 2, 7, 1, 8, 3, 6, 0, 9, 4, 5, 90])
+    assert found.rows[0].value > 0.9
+    assert "Their ranks do by" in found.notes[0]
+    assert "ranks" not in correlate(x, x).notes[0]
 
 
 def test_what_does_not_vary_has_no_correlation():

@@ -144,8 +144,12 @@ def _note(pairs: NDArray[np.float64], pearson: float | None, spearman: float | N
         return "The metric or the score does not vary over these models, so there is no correlation."
     t = students_t(0.975, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
-    rough = "; the intervals are rough" if n < _ENOUGH else ""
-    return (
-        f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases, "
-        f"these by {abs(pearson):.2f} (Pearson) and their ranks by {abs(spearman):.2f}{rough}."
-    )
+    beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
+    if abs(pearson) < chance:
+        return f"{beginning}, and these by {abs(pearson):.2f} (Pearson): nothing can be said."
+    found = f"these do by {abs(pearson):.2f} (Pearson)."
+    if n < _ENOUGH:
+        found = f"{n} models are too few for more than a hint, and the intervals are rough."
+    if abs(spearman) < chance:
+        found += f" Their ranks do by {abs(spearman):.2f} only: one or two models may decide it."
+    return f"{beginning}; {found}"

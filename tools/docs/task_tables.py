@@ -36,17 +36,18 @@ def against_chance(runs: Sequence[Results]) -> Table:
 def by_quarter(runs: Sequence[Results]) -> Table:
     """Accuracy at the greatest length by the quarter of the context with the answer, for each task and model."""
     quarters = [f"{name} quarter" for name in ("first", "second", "third", "last")]
+    several = len({run.model_name for run in runs}) > 1
     rows: list[list[Cell]] = []
     for run in runs:
         longest = max(row.length or 0 for row in run.rows)
         own = [row for row in run.rows if row.metric == "accuracy" and row.length == longest and row.bucket]
         found = {(row.task, row.bucket): row_estimate(row) for row in own}
         rows += [
-            [task, run.model_name, *(found.get((task, each), "") for each in quarters)]
+            [task, *[run.model_name] * several, *(found.get((task, each)) for each in quarters)]
             for task in dict.fromkeys(task for task, _ in found)
         ]
     rows.sort(key=lambda row: str(row[0]))
-    return Table(columns=["", "", *quarters], rows=rows, caption="")
+    return Table(columns=["", *[""] * several, *quarters], rows=rows, caption="")
 
 
 def answers_by_depth(results: Results, task: str) -> Table:

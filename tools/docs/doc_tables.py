@@ -267,7 +267,7 @@ def show(results: Results) -> list[Table]:
         from tools.docs.task_tables import against_chance, by_quarter
 
         tasks = results.config["tasks"]
-        if len(tasks) == 1:
+        if len(tasks) == 1 and any(row.depth is not None for row in results.rows):
             return [_answers_by_depth(results, tasks[0])]
         return [against_chance([results]), by_quarter([results])]
     if kind == "limit":

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what was finished is kept, and --resume goes on to the same result.
+"""Ctrl-C and SIGTERM: what was finished is kept, and --resume ends with the same result.
 
 A program's own handler of SIGTERM stays, and a forked worker ends at once.
 """
@@ -103,7 +103,6 @@ def test_a_program_that_handles_sigterm_keeps_its_handler(lengthwise: Callable[.
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_ends_at_once():
     from lengthwise.cli.main import treat_sigterm_as_interrupt
 

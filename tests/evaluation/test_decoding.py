@@ -159,6 +159,16 @@ def test_a_row_that_ended_does_not_disturb_the_others() -> None:
     assert found == [(), whole[1]]
 
 
+def test_a_head_that_is_not_proven_goes_through_full_logits() -> None:
+    expected = likelihoods(loaded("llama-gqa"), prompts(), ANSWERS)
+    other = loaded("llama-gqa")
+    other.model.lm_head.register_forward_hook(lambda *args: args[2] + 1.0)
+    assert type(other.head).__name__ == "FullLogits"
+    found = likelihoods(other, prompts(), ANSWERS)
+    assert [*chain(*found)] == pytest.approx([*chain(*expected)], abs=1e-5)
+    assert other.branches is None, "logits of every token in a tree would fill the memory"
+
+
 def test_a_table_of_positions_is_not_exceeded() -> None:
     model = loaded("gpt2", max_position_embeddings=40)
     with pytest.raises(UsageError, match=r"43 .* gpt2 .* 40 "):

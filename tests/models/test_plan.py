@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import MambaConfig
 
 from lengthwise.errors import MissingError
 from lengthwise.measure import Perplexity
@@ -11,7 +12,7 @@ from lengthwise.measure.runner import plan_run
 from lengthwise.models import Cost, plan, read_config
 from lengthwise.models.head import CHUNK_BYTES
 from lengthwise.models.known_shapes import SHAPES, known_config
-from lengthwise.models.plan import cost_of_sides, model_skeleton, reading_cost, unknown_cost
+from lengthwise.models.plan import cache_bytes, cost_of_sides, model_skeleton, reading_cost, unknown_cost
 from lengthwise.settings import Dtype, Subject
 from lengthwise.testing import tiny_llama
 
@@ -37,6 +38,7 @@ def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     kept = reading_cost(subject, tokens=1000, at_once=100, longest=50, cached=70)
     assert kept.memory_bytes == cost.memory_bytes + 70 * of_a_token
     piecewise = subject.model_copy(update={"read": "decode"})
+    assert cache_bytes(MambaConfig(), 1000, itemsize=size) == 0, "its state does not grow with the text"
     in_pieces = reading_cost(piecewise, tokens=1000, at_once=100, longest=50)
     assert in_pieces.memory_bytes == cost.memory_bytes + 100 * of_a_token
 

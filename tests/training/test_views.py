@@ -256,6 +256,12 @@ def test_skips_that_cannot_be_are_refused(options: dict[str, Any]):
         position_sampler("skip", options)
 
 
+@pytest.mark.parametrize("offsets", [(-1, 3), (3, 1), (0, 17)])
+def test_offsets_that_no_window_has_are_refused_before_they_are_drawn(offsets: tuple[int, int]):
+    with pytest.raises(UsageError, match="offsets"):
+        View(16, offsets=offsets)
+
+
 def test_positions_belong_to_the_step_and_leave_windows_and_offsets_alone(numbered: list[TokenDocument]):
     sampled = Positions(sampler="random_positions", target_length=TARGET)
     placed, plain = (data_of("truncation", numbered, positions=each) for each in (sampled, None))

@@ -138,7 +138,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
             raise
         return {"settings": settings, **cost.to_dict()}
     other = model if second is None else outline(second, tokenizer=model.tokenizer)
-    prepared = _Prepared(measurement, spec, given, model, other)
+    prepared = _Prepared(measurement, spec, given, model, other, cache=True)
     facts: dict[str, Any] = {}
     if (read := prepared.documents) is not None:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
@@ -148,10 +148,15 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
     sides = [subject] if second is None else [subject, second]
-    tokens, decoded = facts["tokens_to_run"] // len(sides), facts.get("decode_passes", 0)
-    at_once, cached = (each * prepared.longest for each in (measurement.batch_size, measurement.caches))
-    read = {"at_once": at_once, "longest": prepared.longest, "cached": cached}
-    cost = cost_of_sides(sides, tokens=tokens, decoded=decoded, **read)
+    longest = prepared.longest
+    cost = cost_of_sides(
+        sides,
+        tokens=facts["tokens_to_run"] // len(sides),
+        at_once=measurement.batch_size * longest,
+        longest=longest,
+        cached=measurement.caches * longest,
+        decoded=facts.get("decode_passes", 0),
+    )
     return {"settings": settings, **facts, **cost.to_dict()}
 
 
@@ -159,14 +164,7 @@ class _Prepared:
     """A measurement with its models, its text and its items: all that is decided before the first item is read."""
 
     def __init__(
-        self,
-        measurement: Measurement,
-        spec: Subject,
-        text: Any,
-        model: Any,
-        other: Any,
-        *,
-        cache: bool = True,
+        self, measurement: Measurement, spec: Subject, text: Any, model: Any, other: Any, *, cache: bool
     ) -> None:
         self.spec, self.text, self.model, self.other = spec, text, model, other
         self.config = _config(measurement, spec)

@@ -184,9 +184,12 @@ def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) 
 def cache_bytes(config: Any, tokens: int, *, itemsize: int) -> int:
     """Bytes of the keys and values of `tokens` tokens: 2 x layers x key heads x head_dim a token.
 
-    As if every layer kept all of them: an upper bound for layers with a sliding window.
+    As if every layer kept all of them: an upper bound for layers with a sliding window. 0 for a model without heads
+    of attention, whose state does not grow.
     """
     text = config.get_text_config()
+    if getattr(text, "num_attention_heads", None) is None:
+        return 0
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return 2 * text.num_hidden_layers * heads * head_dim * tokens * itemsize

@@ -90,7 +90,7 @@ class View:
         positions: what samples positions; None is 0 .. L - 1.
 
     Raises:
-        UsageError: no such view or option; positions or offsets that are missing, or that the view does not take; a
+        UsageError: no such view or option; positions or offsets that are missing, or that the view cannot have; a
             sampler that has no positions for this length.
     """
 
@@ -112,6 +112,8 @@ class View:
         require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
         begin = "none: both views begin at the same token"
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
+        first, last = offsets or (0, 0)
+        require(0 <= first <= last <= length, f"offsets {offsets}", f"0 <= first <= last <= {length}")
         kind = options_of(plant_repeat) if name == "repeat" else Settings
         self.options = dict(checked(kind, options or {}, source=f"the options of {name} views"))
         self.length, self.name, self.positions = length, name, positions

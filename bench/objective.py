@@ -2,6 +2,7 @@
 
     python bench/objective.py                          about two minutes
     python bench/objective.py --shape smollm2 --dtype float32 bfloat16
+    python bench/objective.py --device cuda --shape llama3 qwen --dtype bfloat16      two minutes on an H100
 
 Time is the CPU time of the process over forward and backward, so that other work on the machine disturbs it
 less than wall time. Memory is the peak resident set during both, beyond what was resident before and the
@@ -15,6 +16,10 @@ repeat. The rows:
     naive_ce         cross entropy of full logits in fp32, nothing else
     torch_ce         torch's linear_cross_entropy on each view (where this torch has it)
     products         the three matrix products that fused cannot do without, at its chunk size
+
+On a GPU time is wall time by the GPU's events and memory is the allocator's (`one_process.py`). There the rows of
+ours come with the torch tile and the Triton tile (`_torch`, `_triton`), and `@N` chooses chunks of N MiB of logits;
+`_bf16` sums the head's gradient in bf16, and `fused_js` has the divergence "js". The peers are in `peers.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +29,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import one_process
+import peers
 from measuring import in_fresh_process, machine, ratios, reset_peak, resident, spread
 
 ROWS = (
@@ -38,6 +47,31 @@ ROWS = (
     "naive_ce",
     "torch_ce",
     "products",
+)
+
+# On a GPU. Ours first: what is left out when the time is up are the last.
+GPU_ROWS = (
+    "chunked_ce_triton",
+    "fused_triton",
+    "fused_torch",
+    "chunked_ce_torch",
+    "products",
+    "liger_ce",
+    "cce",
+    "trl_ce",
+    "torch_ce",
+    "naive",
+    "naive_ce",
+    "fused_jeffreys_triton",
+    "fused_js_triton",
+    "liger_jsd",
+    "liger_kl",
+    "trl_jsd",
+    "fused_triton@128",
+    "fused_triton@1024",
+    "fused_triton@2048",
+    "fused_bf16_triton",
+    "fused_bf16_triton@2048",
 )
 
 
@@ -53,16 +87,25 @@ SHAPES = {
     "small": Shape(width=256, vocabulary=16384, length=512, offset=128),
     "smollm2": Shape(width=576, vocabulary=49152, length=2048, offset=512),
     "wide": Shape(width=2048, vocabulary=128256, length=1024, offset=256),
+    "tiny": Shape(width=64, vocabulary=1000, length=64, offset=16),
+    "llama3": Shape(width=4096, vocabulary=128256, length=8192, offset=2048),
+    "qwen": Shape(width=4096, vocabulary=151936, length=8192, offset=2048),
 }
 
 
 def main() -> None:
     options = parse()
+    if options.worker == "all":
+        one_process.measure_all(options, lambda row: build_on(row, options))
+        return
     if options.worker:
         print(json.dumps(measure(options.worker, options)))
         return
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
+    if options.one_process:
+        on_a_gpu(options, out)
+        return
     results = {dtype: repeat_rows(dtype, options) for dtype in options.dtype}
     document = {"machine": machine(options.threads), "settings": settings(options), "results": results}
     (out / "objective.json").write_text(json.dumps(document, indent=2) + "\n")
@@ -72,13 +115,42 @@ def main() -> None:
     print(f"written: {out / 'objective.json'}, {out / 'objective.svg'}")
 
 
+def on_a_gpu(options: argparse.Namespace, out: Path) -> None:
+    """Shapes and dtypes one after the other, in equal shares of the time; what there is so far is always written."""
+    runs = [(shape, dtype) for shape in options.shape for dtype in options.dtype]
+    end = time.monotonic() + options.seconds
+    document = {"machine": machine(options.threads), "peers": peers.versions(), "results": []}
+    tables = []
+    for index, (shape, dtype) in enumerate(runs):
+        print(f"{shape}, {dtype}:", file=sys.stderr)
+        now = time.monotonic()
+        rows = one_process.run_rows(__file__, shape, dtype, options, now + (end - now) / (len(runs) - index))
+        size = asdict(SHAPES[shape])
+        document["results"].append({"shape": shape, "dtype": dtype, **size, "rows": rows})
+        title = f"{shape}, {dtype}: " + ", ".join(f"{name} {value}" for name, value in size.items())
+        tables.append(
+            one_process.markdown(title, rows, ("chunked_ce_triton", "chunked_ce_torch", "naive", "naive_ce"))
+        )
+        (out / "objective.json").write_text(json.dumps(document, indent=2) + "\n")
+        (out / "objective.md").write_text("\n".join(tables))
+        print(tables[-1])
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--one-process",
+        action="store_true",
+        help="all rows in one process; always so on a GPU, where it is exact",
+    )
+    parser.add_argument(
+        "--shape", nargs="+", choices=SHAPES, default=["small"], help="several with --one-process"
+    )
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16"), default=["float32"])
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--rows", nargs="+", choices=(*ROWS, *GPU_ROWS), metavar="ROW", default=None)
     parser.add_argument(
         "--min-context", type=int, default=0, help="0 pairs the whole overlap, the most expensive case"
     )
@@ -86,9 +158,21 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--chunk-size", type=int, default=None)
     parser.add_argument("--accumulate-dtype", choices=("float32", "bfloat16"), default=None)
+    parser.add_argument("--seconds", type=float, default=600.0, help="with --one-process: stop after these")
     parser.add_argument("--out", default="runs/bench-objective")
-    parser.add_argument("--worker", choices=ROWS, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    parser.add_argument("--worker", choices=(*ROWS, "all"), help=argparse.SUPPRESS)
+    parser.add_argument("--log", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.one_process |= options.device == "cuda"
+    if not options.rows:
+        options.rows = list(GPU_ROWS if options.one_process else ROWS)
+    if not options.one_process and options.worker != "all":
+        if len(options.shape) > 1:
+            parser.error("one --shape, or --one-process")
+        if others := sorted(set(options.rows) - set(ROWS)):
+            parser.error(f"{', '.join(others)}: with --one-process")
+        options.shape = options.shape[0]
+    return options
 
 
 def settings(options: argparse.Namespace) -> dict:
@@ -140,33 +224,94 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
     return {"cpu_seconds": seconds, "extra_mib": extra}
 
 
+def build_on(row: str, options: argparse.Namespace) -> tuple[Callable[[], Any], list[Any]]:
+    """The step of a GPU row, which returns its loss, and the leaves that get gradients."""
+    name, _, mib = row.partition("@")
+    name, _, tile = name.rpartition("_") if name.endswith(("_torch", "_triton")) else (name, "", "")
+    if tile == "triton" and options.device == "cpu":
+        raise RuntimeError("the Triton tile needs a GPU")
+    base = name.removesuffix("_bf16")
+    shape = SHAPES[options.shape[0]]
+    settings = argparse.Namespace(**vars(options))
+    settings.accumulate_dtype = "bfloat16" if base != name else options.accumulate_dtype
+    if mib:
+        item_size = 2 if options.dtype[0] == "bfloat16" else 4
+        settings.chunk_size = max(16, int(mib) * 2**20 // (2 * shape.vocabulary * item_size))
+    with tile_of(tile):
+        loss, leaves = losses_of(base, shape, settings)
+
+    def step() -> Any:
+        with tile_of(tile):
+            value = loss()
+            if value is not None:
+                value.backward()
+        return value
+
+    return step, leaves
+
+
+@contextmanager
+def tile_of(name: str) -> Iterator[None]:
+    """The objective on this tile, also where its trial on the device fails; "" leaves the choice."""
+    from lengthwise.alignment import chunked
+
+    kept = chunked.TRITON_DEVICES, chunked.kernels_pass
+    if name:
+        chunked.TRITON_DEVICES = {"cuda"} if name == "triton" else set()
+        chunked.kernels_pass = lambda device: True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        chunked.TRITON_DEVICES, chunked.kernels_pass = kept
+
+
 def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool = False) -> Callable[[], int]:
     """The row's step: runs forward and backward, returns the bytes of the gradients that stay."""
+    loss, leaves = losses_of(row, shape, options, warm_up=warm_up)
+
+    def step() -> int:
+        value = loss()
+        if value is None:
+            return 0
+        value.backward()
+        return sum(leaf.nbytes for leaf in leaves)
+
+    return step
+
+
+def losses_of(
+    row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool = False
+) -> tuple[Callable[[], Any], list[Any]]:
+    """The row's loss (None of the bare products) and the leaves: both views' hidden states, the head's weight."""
     import torch
     from torch.nn import functional as F
 
     from lengthwise.alignment import Objective, PairGeometry, alignment_loss
     from lengthwise.alignment.chunked import default_chunk_size
 
-    dtype = getattr(torch, options.dtype[0])
-    generator = torch.Generator().manual_seed(0)
+    if row == "torch_ce" and not hasattr(torch.nn, "LinearCrossEntropyOptions"):
+        raise RuntimeError(f"torch {torch.__version__} has no linear_cross_entropy")
+    dtype, device = getattr(torch, options.dtype[0]), torch.device(options.device)
+    generator = torch.Generator(device).manual_seed(0)
     common = shape.length - shape.offset
 
     def normal(*sizes: int) -> torch.Tensor:
-        return torch.randn(*sizes, generator=generator)
+        return torch.randn(*sizes, generator=generator, device=device)
 
     long, short = normal(1, shape.length, shape.width), normal(1, shape.length, shape.width)
     short[:, :common] = long[:, shape.offset :] + 0.1 * normal(1, common, shape.width)
     # Logits of standard deviation 3, about that of a trained model.
     weight = normal(shape.vocabulary, shape.width).mul_(3 / shape.width**0.5)
     leaves = [tensor.to(dtype).requires_grad_() for tensor in (long, short, weight)]
-    labels = torch.randint(0, shape.vocabulary, (2, 1, shape.length), generator=generator)
+    labels = torch.randint(0, shape.vocabulary, (2, 1, shape.length), generator=generator, device=device)
     min_context = 0 if warm_up else options.min_context
     geometry = PairGeometry(shape.length, shape.offset, min_context)
     chunk_size = options.chunk_size or default_chunk_size(shape.vocabulary, dtype, weight.device)
     accumulate = getattr(torch, options.accumulate_dtype) if options.accumulate_dtype else None
     alpha = 0.1
     del long, short, weight
+    if row in peers.MAKERS:
+        return peers.peer(row, leaves, labels, (geometry.long_rows, geometry.short_rows)), leaves
 
     def fused(geometry: PairGeometry, divergence: str) -> torch.Tensor:
         return alignment_loss(
@@ -201,7 +346,7 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
 
     def products() -> None:
         rows = min(2 * chunk_size, 2 * shape.length)
-        logits = torch.empty(rows, shape.vocabulary, dtype=dtype)
+        logits = torch.empty(rows, shape.vocabulary, dtype=dtype, device=device)
         with torch.no_grad():
             hidden = torch.cat((leaves[0][0], leaves[1][0])).split(rows)
             total = torch.zeros_like(leaves[2])
@@ -210,23 +355,17 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
                 z @ leaves[2]
                 total.addmm_(z.T, part)
 
-    losses: dict[str, Callable[[], torch.Tensor]] = {
+    losses: dict[str, Callable[[], torch.Tensor | None]] = {
         "fused": lambda: fused(geometry, "sce"),
         "fused_jeffreys": lambda: fused(geometry, "jeffreys"),
+        "fused_js": lambda: fused(geometry, "js"),
         "chunked_ce": lambda: fused(PairGeometry(shape.length, shape.length), "sce"),
         "naive": naive,
         "naive_ce": lambda: cross_entropy(full_logits()),
         "torch_ce": torch_ce,
+        "products": products,
     }
-
-    def step() -> int:
-        if row == "products":
-            products()
-            return 0
-        losses[row]().backward()
-        return sum(leaf.nbytes for leaf in leaves)
-
-    return step
+    return losses[row], leaves
 
 
 def print_table(dtype: str, rows: dict[str, list[dict]]) -> None:

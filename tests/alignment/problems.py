@@ -38,6 +38,10 @@ class Problem:
         tensors = {name: getattr(self, name) for name in GRADIENTS}
         return replace(self, **{k: v.to(dtype) for k, v in tensors.items() if v is not None})
 
+    def on(self, device: torch.device) -> Problem:
+        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **tensors)
+
     def leaves(self, wanted: tuple[str, ...] = GRADIENTS) -> dict[str, Tensor]:
         """Fresh copies of the differentiable input; those wanted get gradients."""
         tensors = {name: getattr(self, name) for name in GRADIENTS}

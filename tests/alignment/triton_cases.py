@@ -1,7 +1,12 @@
-"""The Triton tile in Triton's interpreter. `test_triton.py` runs this file in a process of its own: the
-interpreter has to be chosen before triton is imported, and for the whole process."""
+"""The Triton tile in Triton's interpreter, or without it on a GPU (`checks/gpu.sh`).
+
+`test_triton.py` runs this file in a process of its own: the interpreter has to be chosen before triton is imported,
+and for the whole process.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 import torch
@@ -17,6 +22,9 @@ from tests.alignment.problems import assert_fused_is_plain, problem, relative_er
 
 # The interpreter computes with numpy, which warns of infinities; a GPU does not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 
 TERMS = [(name, detach) for name, divergence in DIVERGENCES.items() for detach in divergence.detach]
 # Each term with each head over several blocks. What happens within one block depends on the divergence alone: how
@@ -38,7 +46,8 @@ HEADS = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that small vocabularies have several, and their last is not full."""
-    monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32)
+    # On a GPU a block has a column for each of four warps' threads at least, as the kernels demand.
+    monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32 if INTERPRETED else 128)
     monkeypatch.setattr(triton_tile, "_LARGEST_BLOCK", 256)
     monkeypatch.setattr(chunked, "_VOCABULARY", 700)
 
@@ -54,6 +63,9 @@ class Rows:
         self.labels = torch.randint(0, vocabulary, (pairs, 2, 1), generator=generator)
         self.weights = torch.rand(pairs, 2, 1, generator=generator, dtype=wide_dtype(dtype)) + 0.5
         self.labels.view(-1)[::3], self.weights.view(-1)[::3] = 0, 0.0
+        self.linear, self.labels, self.weights = (
+            tensor.to(DEVICE) for tensor in (self.linear, self.labels, self.weights)
+        )
 
     def tiles(self, kind, *, activation, divergence, detach, weight, gradient=True):
         return kind(
@@ -109,21 +121,22 @@ def torch_tiles(vocabulary, **options):
     return Tiles(2, vocabulary, **options)
 
 
-def assert_near(found, expected, tolerance, scale=1.0):
-    """Within `tolerance` of the largest magnitude, or of `scale`."""
-    assert found.shape == expected.shape
-    error = (found.double() - expected.double()).abs().max().item()
-    assert error <= tolerance * max(scale, expected.abs().max().item())
-
-
 def assert_same(found, expected, tolerance, scale=1.0):
+    """Each within `tolerance` of its largest magnitude, or of `scale`; a failure has the errors of all."""
     (statistics, gradient), (true_statistics, true_gradient) = found, expected
-    for name, value in statistics.items():
-        if value is None:
-            assert true_statistics[name] is None, name
-        else:
-            assert_near(value, true_statistics[name], tolerance, scale)
-    assert_near(gradient, true_gradient, tolerance, scale)
+    errors, wrong = {}, []
+    for name, value in {**statistics, "gradient": gradient}.items():
+        true = true_gradient if name == "gradient" else true_statistics[name]
+        if value is None or true is None:
+            assert value is true, name
+            continue
+        assert value.shape == true.shape
+        largest = max(scale, true.abs().max().item())
+        errors[name] = (value.double() - true.double()).abs().max().item() / largest
+        # Not a number fails.
+        if not errors[name] <= tolerance:
+            wrong.append(name)
+    assert not wrong, f"{wrong}: errors as shares of the largest {errors}, allowed {tolerance}"
 
 
 @pytest.mark.parametrize(("divergence", "detach", "head", "vocabulary"), PAIRS)
@@ -153,7 +166,7 @@ def test_no_worse_than_the_torch_tile(divergence, head, dtype):
     torch_statistics, torch_gradient = rows.run(torch_tiles, **term)
     truth, true_gradient = rows.truth(**term)
     assert gradient.dtype == dtype
-    if dtype == torch.bfloat16:
+    if dtype == torch.bfloat16 and INTERPRETED:
         # The interpreter cuts off bits where a GPU rounds to nearest. Of the same logits in fp32:
         rows.linear = rows.linear.float()
         _, unrounded = rows.run(TritonTiles, **term)
@@ -163,10 +176,10 @@ def test_no_worse_than_the_torch_tile(divergence, head, dtype):
     for name, value in statistics.items():
         if value is not None:
             assert value.dtype == torch.float32
-            error = relative_error(value, truth[name])
-            assert error <= 2 * relative_error(torch_statistics[name], truth[name]) + 1e-6, name
-    error = relative_error(gradient, true_gradient)
-    assert error <= 1.05 * relative_error(torch_gradient, true_gradient) + 2e-7
+            error, theirs = (relative_error(each, truth[name]) for each in (value, torch_statistics[name]))
+            assert error <= 2 * theirs + 1e-6, f"{name}: off by {error:.3g}, the torch tile by {theirs:.3g}"
+    error, theirs = (relative_error(each, true_gradient) for each in (gradient, torch_gradient))
+    assert error <= 1.05 * theirs + 2e-7, f"gradient: off by {error:.3g}, the torch tile by {theirs:.3g}"
 
 
 def test_small_logits_keep_their_digits_under_a_soft_cap():
@@ -177,7 +190,8 @@ def test_small_logits_keep_their_digits_under_a_soft_cap():
     _, gradient = rows.run(TritonTiles, **term)
     _, torch_gradient = rows.run(torch_tiles, **term)
     _, truth = rows.truth(**term)
-    assert relative_error(gradient, truth) <= 3 * relative_error(torch_gradient, truth)
+    error, theirs = (relative_error(each, truth) for each in (gradient, torch_gradient))
+    assert error <= 3 * theirs, f"off by {error:.3g}, the torch tile by {theirs:.3g}"
 
 
 @pytest.mark.parametrize(("std", "shift"), [(3.0, 1e5), (3.0, -1e5), (1e4, 0.0), (1e30, 0.0)])
@@ -245,11 +259,11 @@ def test_a_weight_of_zero_leaves_the_cross_entropy():
 
 
 @pytest.fixture
-def triton_on_cpu(monkeypatch):
+def triton_used(monkeypatch):
     """Sends the objective through the Triton tile; the list grows with each use."""
     # The trial, once a process, uses all of them.
-    assert kernels_pass(torch.device("cpu"))
-    monkeypatch.setattr(chunked, "TRITON_DEVICES", {"cpu"})
+    assert kernels_pass(DEVICE)
+    monkeypatch.setattr(chunked, "TRITON_DEVICES", {DEVICE.type})
     used = []
     for name in ("pairs", "rows"):
         method = getattr(TritonTiles, name)
@@ -268,17 +282,16 @@ def triton_on_cpu(monkeypatch):
     ("divergence", "detach"),
     [("sce", "none"), ("sce", "both-targets"), ("jeffreys", "short"), ("js", "none"), ("kl", "long")],
 )
-def test_the_objective(triton_on_cpu, divergence, detach, head):
-    data = problem(length=8, offset=2, **head)
+def test_the_objective(triton_used, divergence, detach, head):
+    data = problem(length=8, offset=2, **head).on(DEVICE)
     term = {"alpha": 0.3, "divergence": divergence, "detach": detach}
     assert_fused_is_plain(data, chunk_size=5, **term)
-    assert set(triton_on_cpu) == {"pairs", "rows"}
+    assert set(triton_used) == {"pairs", "rows"}
 
 
 def test_the_trial_on_a_device_passes_only_if_the_kernels_are_right(monkeypatch):
-    device = torch.device("cpu")
     kernels_pass.cache_clear()
-    assert kernels_pass(device)
+    assert kernels_pass(DEVICE)
 
     def wrong(tiles, logits, labels, weights):
         found = right(tiles, logits, labels, weights)
@@ -293,5 +306,5 @@ def test_the_trial_on_a_device_passes_only_if_the_kernels_are_right(monkeypatch)
         monkeypatch.setattr(TritonTiles, "pairs", broken)
         kernels_pass.cache_clear()
         with pytest.warns(RuntimeWarning, match=said):
-            assert not kernels_pass(device)
+            assert not kernels_pass(DEVICE)
     kernels_pass.cache_clear()

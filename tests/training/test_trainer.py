@@ -19,6 +19,7 @@ from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View
+from lengthwise.training.build import CHECKPOINTING
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
@@ -194,9 +195,9 @@ def test_gradient_checkpointing_changes_nothing(lora: bool, documents: list[Toke
     def run(checkpointing: bool) -> AlignmentTrainer:
         torch.manual_seed(0)
         model = add_adapter(tiny_llama(), Adapter(r=2) if lora else None)
-        settings: dict[str, Any] = {"activation_checkpointing": checkpointing}
+        settings: dict[str, Any] = {CHECKPOINTING: checkpointing}
         if checkpointing:
-            settings["activation_checkpointing_kwargs"] = {"use_reentrant": False}
+            settings[f"{CHECKPOINTING}_kwargs"] = {"use_reentrant": False}
         trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)
         trainer.train()
         return trainer

@@ -28,6 +28,13 @@ _WITH_PROCESSES = (
     "torchrun --nproc-per-node N with a GPU for each process, or --set parallel=null for whole copies"
 )
 
+# transformers' name for it: the newer one where this version has it, since the older one is deprecated there.
+CHECKPOINTING = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in TrainingArguments.__dataclass_fields__
+)
+
 
 def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
     """What TrainingArguments are made of, with checkpoints in `output`; they log each step and print nothing.
@@ -75,9 +82,9 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "bf16": recipe.precision == "bfloat16",
         "use_cpu": cpu,
         # transformers' own way, also with sharding: accelerate's does not restore the random state for dropout.
-        "activation_checkpointing": recipe.gradient_checkpointing,
+        CHECKPOINTING: recipe.gradient_checkpointing,
         # The re-entrant form gives adapters on a frozen base no gradient.
-        "activation_checkpointing_kwargs": {"use_reentrant": False},
+        f"{CHECKPOINTING}_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": not cpu,
         "ddp_find_unused_parameters": False,
         "logging_steps": 1,

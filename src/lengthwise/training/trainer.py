@@ -62,6 +62,10 @@ class AlignmentArguments(_FIELDS):
         getattr(super(), "__post_init__", lambda: None)()
 
 
+# A Trainer that does not know `loss_is_scaled_for_ga` divides a loss like ours by the micro-batches of the step.
+_DIVIDES_BY_MICRO_BATCHES = not hasattr(Trainer, "loss_is_scaled_for_ga")
+
+
 @dataclass
 class AlignmentConfig(AlignmentArguments, TrainingArguments):
     """TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser."""
@@ -162,6 +166,8 @@ class AlignmentTrainer(Trainer):
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
+            if _DIVIDES_BY_MICRO_BATCHES:
+                loss = loss * self.current_gradient_accumulation_steps
         return (loss, {"loss": loss}) if return_outputs else loss
 
     def training_step(

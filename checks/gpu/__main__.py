@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,20 +26,25 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Part:
-    """A program of this folder, its words, and its time limit in seconds."""
+    """A program of this folder, its words, its time limit in seconds, and whether it may run beside the one before.
+
+    Those that compile and compare do, and what is timed runs alone.
+    """
 
     program: str
     seconds: int
     words: tuple[str, ...] = ()
+    beside: bool = False
 
 
 PARTS = {
     "facts": Part("facts.py", 90),
-    "cases": Part("cases.py", 100),
-    "kernels": Part("kernels.py", 75),
+    "cases": Part("cases.py", 130),
+    "kernels": Part("kernels.py", 110, beside=True),
+    "llama": Part("llama.py", 90, beside=True),
+    "speed": Part("kernels.py", 50, ("speed",)),
     "bench-llama3": Part("bench.py", 110, ("llama3",)),
     "bench-qwen": Part("bench.py", 60, ("qwen",)),
-    "llama": Part("llama.py", 60),
     "train": Part("train.py", 75),
     "limit": Part("limit.py", 75),
     "ranks": Part("ranks.py", 75),
@@ -63,17 +69,32 @@ def main() -> int:
     end = time.monotonic() + asked.seconds
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as work, (asked.out / "gpu.log").open("w") as log:
-        for name in names:
+        for group in groups(names):
             left = end - time.monotonic()
-            found[name] = run_part(name, asked, min(left, PARTS[name].seconds), Path(work), log)
+            with ThreadPoolExecutor(len(group)) as pool:
+                runs = {
+                    name: pool.submit(run_part, name, asked, min(left, PARTS[name].seconds), Path(work), log)
+                    for name in group
+                }
+            for name, run in runs.items():
+                found[name] = run.result()
+                ended = f"{state(found[name])}, {found[name]['took']:.0f} s: {headline(found[name])}"
+                print(f"== {name}: {ended}", flush=True)
             (asked.out / "gpu.json").write_text(json.dumps(found, indent=1))
             (asked.out / "gpu.md").write_text(table(found))
-            print(
-                f"== {name}: {state(found[name])}, {found[name]['took']:.0f} s: {headline(found[name])}",
-                flush=True,
-            )
     print("\n" + table(found))
     return int(any(one.get("ok") is not True and not one.get("skipped") for one in found.values()))
+
+
+def groups(names: list[str]) -> list[list[str]]:
+    """Names that run at the same time."""
+    found: list[list[str]] = []
+    for name in names:
+        if PARTS[name].beside and found:
+            found[-1].append(name)
+        else:
+            found.append([name])
+    return found
 
 
 def run_part(name: str, asked: argparse.Namespace, seconds: float, work: Path, log: TextIO) -> dict[str, Any]:
@@ -91,7 +112,9 @@ def run_part(name: str, asked: argparse.Namespace, seconds: float, work: Path, l
         *part.words,
     ]
     print(f"== {name}, at most {seconds:.0f} s", file=log, flush=True)
-    print(f"== {name}, at most {seconds:.0f} s", flush=True)
+    # One write: parts beside each other print too.
+    sys.stdout.write(f"== {name}, at most {seconds:.0f} s\n")
+    sys.stdout.flush()
     started = time.monotonic()
     # A group of its own, so that what the part started ends with it.
     process = subprocess.Popen(
@@ -103,7 +126,7 @@ def run_part(name: str, asked: argparse.Namespace, seconds: float, work: Path, l
         start_new_session=True,
     )
     lines: list[str] = []
-    reader = threading.Thread(target=follow, args=(process.stdout, log, lines), daemon=True)
+    reader = threading.Thread(target=follow, args=(name, process.stdout, log, lines), daemon=True)
     reader.start()
     try:
         ended = f"ended with {process.wait(timeout=seconds)}"
@@ -122,13 +145,15 @@ def run_part(name: str, asked: argparse.Namespace, seconds: float, work: Path, l
     return result | {"ended": ended, "took": time.monotonic() - started, "output": "".join(lines)[-20000:]}
 
 
-def follow(stream: Any, log: TextIO, lines: list[str]) -> None:
+def follow(name: str, stream: Any, log: TextIO, lines: list[str]) -> None:
     """Everything into the log; on the screen no line is long."""
     for line in stream:
         lines.append(line)
-        log.write(line)
+        log.write(f"{name}: {line}")
         log.flush()
-        print("   " + line.rstrip()[:200], flush=True)
+        if line.strip():
+            sys.stdout.write(f"  {name}: {line.rstrip()[:170]}\n")
+            sys.stdout.flush()
 
 
 def state(one: dict[str, Any]) -> str:
@@ -157,7 +182,7 @@ def table(found: dict[str, Any]) -> str:
             lines += ["", f"{name}:", *(f"- {' '.join(failure.split())[:500]}" for failure in failures[:12])]
         if state(one) == "FAILED" and not failures and not one.get("table"):
             lines += ["", f"{name}, the end of its output:", "```", one["output"].rstrip()[-1500:], "```"]
-    speeds = found.get("kernels", {}).get("speed") or {}
+    speeds = found.get("speed", {}).get("speed") or {}
     if speeds:
         lines += ["", "SCE on 1024 pairs, V = 128256, bf16:"]
         lines += [

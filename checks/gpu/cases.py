@@ -20,7 +20,7 @@ def main() -> None:
     interpreted = asked.device == "cpu"
     report = asked.work / "cases.xml"
     # A case compiles its kernels, which takes a core some seconds; and a wrong access ends its own process only.
-    workers = min(14, os.cpu_count() or 1)
+    workers = min(12, os.cpu_count() or 1)
     spread = ["-n", str(workers)] if not interpreted and importlib.util.find_spec("xdist") else []
     # Newer and older packages warn of other things: no error here.
     command = [sys.executable, "-m", "pytest", "-q", CASES, "-o", "addopts=--import-mode=importlib", *spread]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.models.head import CHUNK_BYTES, require_finite
+from lengthwise.models.head import require_finite
 from lengthwise.models.loaded_model import score_rows
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
 
 # The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
-_BLOCK_BYTES = {"cpu": 2**19}
+_BLOCK_BYTES = 2**19
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[
     Raises:
         NonFiniteLogits: NaN or an infinity in a row.
     """
-    size = max(1, _BLOCK_BYTES.get(logits.device.type, CHUNK_BYTES) // (4 * logits.shape[-1]))
+    on_cpu = logits.device.type == "cpu"
+    size = max(1, _BLOCK_BYTES // (4 * logits.shape[-1])) if on_cpu else max(1, len(logits))
     blocks = [
         _tempered_block(logits[start : start + size], labels[start : start + size], inverse_temperatures)
         for start in range(0, len(logits), size)

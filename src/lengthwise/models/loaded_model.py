@@ -310,7 +310,7 @@ def score_rows(
     Raises:
         NonFiniteLogits: a score is NaN or infinite; its position counts from `first`.
     """
-    size = chunk_rows(model.vocab_size)
+    size = chunk_rows(model.vocab_size, hidden.device)
     parts = []
     for start in range(0, max(1, len(hidden)), size):
         rows = slice(start, min(start + size, len(hidden)))

@@ -1,0 +1,108 @@
+"""Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|try|small]`.
+
+With several workers each seed has a process of its own on the same device, so that one reads text or loads a model
+while another computes. Rows are in FOLDER/rows-seedN.jsonl as soon as they are there; what is not begun in time is
+named there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_GRACE = 12.0
+"""Seconds after which a worker that has not stopped by itself is ended."""
+
+
+def code_version() -> str:
+    """A hash of the source of the library and of the studies."""
+    import lengthwise
+    import lengthwise_studies
+
+    digest = hashlib.sha256()
+    for package in (lengthwise, lengthwise_studies):
+        assert package.__file__ is not None
+        for path in sorted(Path(package.__file__).parent.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main(given: list[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--adapters", type=Path, help="where trained weights are kept; default: OUT/adapters")
+    parser.add_argument("--design", default="full", choices=("full", "try", "small"))
+    parser.add_argument("--pairs", type=int, help="training steps of one pair of windows, in place of the design's")
+    parser.add_argument("--contexts", type=int, help="contexts a seed and task, in place of the design's")
+    parser.add_argument("--methods", nargs="+", default=["YaRN", "CLEX"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu"))
+    parser.add_argument("--small", action="store_const", dest="design", const="small", help="--design small")
+    parser.add_argument("--together", action="store_true", help="all seeds in this process, one after another")
+    parser.add_argument("--code", default="", help="the commit, where there is no repository")
+    options = parser.parse_args(given)
+    started = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.adapters = options.adapters or options.out / "adapters"
+    options.adapters.mkdir(parents=True, exist_ok=True)
+    if len(options.seeds) == 1 or options.together:
+        work(options, started)
+        return
+    rest = given if given is not None else sys.argv[1:]
+    command = [sys.executable, "-m", "lengthwise_studies.real", *rest, "--adapters", str(options.adapters)]
+    workers = [subprocess.Popen([*command, "--seeds", str(seed)]) for seed in options.seeds]
+    end = started + options.seconds + _GRACE
+    for worker in workers:
+        try:
+            worker.wait(timeout=max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+    print(f"all workers: {time.monotonic() - started:.0f} s", flush=True)
+    sys.exit(max(abs(worker.wait()) for worker in workers))
+
+
+def work(options: argparse.Namespace, started: float) -> None:
+    """The jobs of the seeds in this process."""
+    from dataclasses import asdict, replace
+
+    import peft
+    import torch
+    import transformers
+
+    from lengthwise_studies.real.design import DESIGNS, jobs
+    from lengthwise_studies.real.worker import Worker
+
+    design = DESIGNS[options.design]
+    if options.pairs is not None:
+        design = replace(design, size=replace(design.size, steps=options.pairs))
+    if options.contexts is not None:
+        design = replace(design, contexts=options.contexts)
+    on_gpu = options.device == "auto" and torch.cuda.is_available()
+    head = {
+        "design": {**asdict(design), "size": design.size.to_dict()},
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "peft": peft.__version__,
+        "source": code_version(),
+        "code": options.code,
+        "seconds": options.seconds,
+        "methods": options.methods,
+    }
+    for seed in options.seeds:
+        out = options.out / f"rows-seed{seed}.jsonl"
+        with out.open("a") as stream:
+            stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
+        worker = Worker(design, seed, out, options.adapters, started + options.seconds, options.device)
+        worker.run(jobs(seed, options.methods, design.asked))
+
+
+if __name__ == "__main__":
+    main()

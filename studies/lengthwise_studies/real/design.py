@@ -1,0 +1,165 @@
+"""What is trained and measured, as data. Arms, recipes and the term are those of the paper's tables.
+
+Python -m lengthwise_studies.real runs it; `table.py` prints what was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from lengthwise.text import Corpus, load_corpus
+from lengthwise.training import read_recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise_studies.arms import Arm
+from lengthwise_studies.paper.methods import (
+    CLEX,
+    EABF,
+    ENTROPY,
+    JEFFREYS,
+    PLAIN,
+    SCE,
+    UNTRAINED,
+    Adjustment,
+    controlled_arms,
+)
+from lengthwise_studies.paper.sizes import SIZES, Size
+from lengthwise_studies.real.reading import LongPerplexity, SameQuestions
+
+STUDY = "real-geometry"
+YARN = Adjustment(name="YaRN", recipe="smollm2-lora", method="yarn")
+METHODS = {each.name: each for each in (YARN, CLEX, EABF)}
+
+HELD_OUT_TOO = "bible/Jeremiah"
+"""Beside the twenty documents of books-20, of which eleven hold 4T + 1 tokens: with it twelve do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """The whole experiment at one scale; `Size` is that of the paper's tables."""
+
+    size: Size
+    segments: int
+    """Windows of 4T tokens, each of another held-out document."""
+    tempered: tuple[float, ...]
+    """Multiples of T at which the best temperature is fitted too."""
+    contexts: int
+    """Contexts of each task that each seed's arms are asked about; each holds a question at every depth."""
+    asked: tuple[str, ...] = ("needle_multi_key", "chains_0")
+    asked_at: float = 1.0
+    """Tokens of a context as a multiple of T."""
+    depths: tuple[float, ...] = (0.0, 25.0, 50.0, 75.0)
+    """Of the needles: Table 7's. Chains come in quarters."""
+    changes: tuple[str, ...] = field(default=("parallel=null",))
+
+    def recipe(self, method: str, arm: str, seed: int) -> Recipe:
+        """The training run of an arm."""
+        adjustment = METHODS[method]
+        [found] = [each for each in controlled_arms(adjustment, self.size) if each.name == arm]
+        assert found.changes is not None
+        changes = (
+            f"model={self.size.model}",
+            *adjustment.changes(self.size, "books-20"),
+            *self.changes,
+            *found.changes,
+            f"seed={seed}",
+        )
+        return read_recipe(adjustment.recipe, changes)
+
+    def untrained(self, method: str) -> Arm:
+        """The extension alone."""
+        return controlled_arms(METHODS[method], self.size)[0]
+
+    def setting(self, method: str) -> str:
+        """What rows call the extension: its name and how far it reaches."""
+        return f"{method} x{METHODS[method].factor(self.size):g}"
+
+    def tokens(self, multiples: Sequence[float]) -> tuple[int, ...]:
+        """Lengths that are given as multiples of T."""
+        return tuple(round(times * self.size.trained) for times in multiples)
+
+    @property
+    def perplexity(self) -> LongPerplexity:
+        """The same targets at every length."""
+        return LongPerplexity(
+            lengths=self.tokens(self.size.lengths),
+            segments=self.segments,
+            tempered=self.tokens(self.tempered),
+        )
+
+    def questions(self, task: str, seed: int) -> SameQuestions:
+        """The questions that the arms of a seed share."""
+        depths = {"depths": self.depths} if task.startswith("needle") else {}
+        return SameQuestions(
+            tasks=(task,),
+            mode="likelihood",
+            lengths=self.tokens((self.asked_at,)),
+            samples=self.contexts,
+            seed=seed,
+            **depths,
+        )
+
+    @cached_property
+    def texts(self) -> tuple[Corpus, Corpus]:
+        """The documents that are trained on, and those that are read."""
+        train, test = (load_corpus("books-20", split=split) for split in ("train", "test"))
+        rule = f"{test.split_rule}, and {HELD_OUT_TOO}"
+        held_out = {**test.documents, HELD_OUT_TOO: train.documents[HELD_OUT_TOO]}
+        kept = {name: text for name, text in train.documents.items() if name != HELD_OUT_TOO}
+        return (
+            Corpus.of("books-21", kept, split="train", split_rule=rule),
+            Corpus.of("books-21", held_out, split="test", split_rule=rule),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing that a worker does for its seed: train and read an arm, or ask one that it has trained."""
+
+    what: str
+    """train, untrained or ask."""
+    method: str
+    arm: str
+    task: str = ""
+
+
+def jobs(seed: int, methods: Sequence[str], asked: Sequence[str]) -> list[Job]:
+    """All jobs of a seed. What is left out when the time is up is at the end.
+
+    First the perplexities of the first extension, then its answers, then the second extension, then the controls that
+    are no claim of the paper. The extensions alone are read once: by seed 0.
+    """
+    first, *others = methods
+    untrained = [Job("untrained", method, UNTRAINED) for method in methods] if seed == 0 else []
+    three = (PLAIN, SCE, ENTROPY)
+    return [
+        *(Job("train", first, arm) for arm in three),
+        *(Job("ask", first, arm, task) for task in asked for arm in (PLAIN, SCE)),
+        *untrained[:1],
+        *(Job("train", method, arm) for method in others for arm in three),
+        *untrained[1:],
+        *(Job("ask", first, ENTROPY, task) for task in asked),
+        Job("train", first, JEFFREYS),
+    ]
+
+
+_LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+FULL = Design(
+    size=replace(
+        SIZES["laptop-smollm2"], window=8192, factor=4, steps=60, batch=1, followed=(), lengths=_LENGTHS
+    ),
+    segments=12,
+    tempered=(1.0, 2.0),
+    contexts=84,
+)
+TRY = replace(FULL, size=replace(FULL.size, steps=4), segments=2, contexts=2)
+"""The same windows, a few of each: does it run there, and how fast?"""
+SMALL = replace(
+    FULL,
+    # As if the model had been trained for 256 tokens.
+    size=replace(FULL.size, trained=256, window=256, steps=2),
+    segments=2,
+    contexts=1,
+)
+DESIGNS = {"full": FULL, "try": TRY, "small": SMALL}

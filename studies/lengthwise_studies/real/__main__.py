@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 _GRACE = 12.0
@@ -46,9 +47,14 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu"))
     parser.add_argument("--small", action="store_const", dest="design", const="small", help="--design small")
     parser.add_argument("--together", action="store_true", help="all seeds in this process, one after another")
+    parser.add_argument("--prepare", action="store_true", help="only convert the model and tokenise the texts")
     parser.add_argument("--code", default="", help="the commit, where there is no repository")
     options = parser.parse_args(given)
     started = time.monotonic()
+    if options.prepare:
+        prepare(options.design)
+        print(f"prepared: {time.monotonic() - started:.0f} s", flush=True)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     options.adapters = options.adapters or options.out / "adapters"
     options.adapters.mkdir(parents=True, exist_ok=True)
@@ -68,10 +74,20 @@ def main(given: list[str] | None = None) -> None:
     sys.exit(max(abs(worker.wait()) for worker in workers))
 
 
+def prepare(name: str) -> None:
+    """Fill the cache with what every worker needs."""
+    from lengthwise.models import load
+    from lengthwise.text import tokenize
+    from lengthwise_studies.real.design import DESIGNS
+
+    design = DESIGNS[name]
+    tokenizer = load(design.size.model, device="cpu").tokenizer
+    for text in design.texts:
+        tokenize(text, tokenizer)
+
+
 def work(options: argparse.Namespace, started: float) -> None:
     """The jobs of the seeds in this process."""
-    from dataclasses import asdict, replace
-
     import peft
     import torch
     import transformers

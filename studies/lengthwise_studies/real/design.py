@@ -1,6 +1,6 @@
 """What is trained and measured, as data. Arms, recipes and the term are those of the paper's tables.
 
-Python -m lengthwise_studies.real runs it; `table.py` prints what was kept.
+`python -m lengthwise_studies.real` runs it; `table.py` prints what was kept.
 """
 
 from __future__ import annotations

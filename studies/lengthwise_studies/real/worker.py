@@ -111,6 +111,7 @@ class Worker:
         self._keep(job, trainer.model)
         with _evaluated(trainer):
             found = run(self.design.perplexity, self._model(trainer, tokenizer), self._read(tokenizer))
+        self._say(job, f"{self.design.segments} segments at every length in {found.provenance['seconds']:.1f} s")
         yield _rows(found, job)
 
     def _ask(self, job: Job) -> Iterator[list[dict[str, Any]]]:

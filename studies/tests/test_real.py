@@ -17,16 +17,10 @@ from lengthwise.measure import run
 from lengthwise.measure.perplexity import Perplexity
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
-from lengthwise_studies.real.design import FULL, SMALL, Design, Job, jobs
+from lengthwise_studies.real.design import FULL, TINY, Design, Job, jobs
 from lengthwise_studies.real.table import difference, read_kept, tables
 from lengthwise_studies.real.worker import Worker
 
-TINY = replace(
-    SMALL,
-    size=replace(SMALL.size, model="tiny-books", trained=128, window=128, steps=1),
-    asked_at=4.0,
-    contexts=2,
-)
 ARMS = (PLAIN, SCE)
 TASK = "chains_0"
 
@@ -55,7 +49,9 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_every_length_has_the_same_targets_and_every_seed_the_same_text(folder: Path) -> None:
-    records = [(row["seed"], row["record"]) for row in _rows(folder) if row.get("of") == "ppl" and "record" in row]
+    records = [
+        (row["seed"], row["record"]) for row in _rows(folder) if row.get("of") == "ppl" and "record" in row
+    ]
     longest = max(TINY.perplexity.lengths)
     assert {record["targets"] for _, record in records} == {longest}
     places = {(record["length"], record["document"], record["start"]) for _, record in records}
@@ -72,7 +68,9 @@ def test_the_extension_alone_is_what_perplexity_says_of_it(folder: Path) -> None
         if (row.metric, row.position) == ("loss", None):
             assert row.length is not None
             [found] = kept.of(("YaRN x4", "untrained"), ("perplexity", "loss", row.length, None)).values()
-            assert float(found.estimator(found.totals.sum(axis=0, keepdims=True))[0]) == pytest.approx(row.value)
+            assert float(found.estimator(found.totals.sum(axis=0, keepdims=True))[0]) == pytest.approx(
+                row.value
+            )
 
 
 def test_differences_are_those_of_the_kept_sums(folder: Path) -> None:
@@ -138,6 +136,16 @@ def test_what_there_was_no_time_for_is_named(tmp_path: Path) -> None:
     rows = list(map(json.loads, out.read_text().splitlines()))[1:]
     assert len(rows) == len(jobs(0, ("YaRN",), (TASK,)))
     assert all("left_out" in row for row in rows)
+
+
+def test_a_job_that_fails_is_named_and_the_next_is_done(tmp_path: Path) -> None:
+    out = _worked(
+        TINY, 0, tmp_path, [Job("train", "YaRN", "no such arm"), Job("untrained", "YaRN", "untrained")]
+    )
+    rows = list(map(json.loads, out.read_text().splitlines()))[1:]
+    assert rows[0]["arm"] == "no such arm"
+    assert rows[0]["left_out"].startswith("it failed: ValueError")
+    assert {row["arm"] for row in rows[1:]} == {"untrained"}
 
 
 def test_twelve_documents_are_held_out_that_reach_four_times_t() -> None:

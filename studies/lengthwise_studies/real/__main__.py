@@ -1,4 +1,4 @@
-"""Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|try|small]`.
+"""Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|try|small|tiny]`.
 
 With several workers each seed has a process of its own on the same device, so that one reads text or loads a model
 while another computes. Rows are in FOLDER/rows-seedN.jsonl as soon as they are there; what is not begun in time is
@@ -38,16 +38,22 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--adapters", type=Path, help="where trained weights are kept; default: OUT/adapters")
-    parser.add_argument("--design", default="full", choices=("full", "try", "small"))
-    parser.add_argument("--pairs", type=int, help="training steps of one pair of windows, in place of the design's")
+    parser.add_argument("--design", default="full", choices=("full", "try", "small", "tiny"))
+    parser.add_argument(
+        "--pairs", type=int, help="training steps of one pair of windows, in place of the design's"
+    )
     parser.add_argument("--contexts", type=int, help="contexts a seed and task, in place of the design's")
     parser.add_argument("--methods", nargs="+", default=["YaRN", "CLEX"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu"))
     parser.add_argument("--small", action="store_const", dest="design", const="small", help="--design small")
-    parser.add_argument("--together", action="store_true", help="all seeds in this process, one after another")
-    parser.add_argument("--prepare", action="store_true", help="only convert the model and tokenise the texts")
+    parser.add_argument(
+        "--together", action="store_true", help="all seeds in this process, one after another"
+    )
+    parser.add_argument(
+        "--prepare", action="store_true", help="only convert the model and tokenise the texts"
+    )
     parser.add_argument("--code", default="", help="the commit, where there is no repository")
     options = parser.parse_args(given)
     started = time.monotonic()
@@ -112,12 +118,16 @@ def work(options: argparse.Namespace, started: float) -> None:
         "seconds": options.seconds,
         "methods": options.methods,
     }
+    failed = 0
     for seed in options.seeds:
         out = options.out / f"rows-seed{seed}.jsonl"
         with out.open("a") as stream:
             stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
         worker = Worker(design, seed, out, options.adapters, started + options.seconds, options.device)
         worker.run(jobs(seed, options.methods, design.asked))
+        failed += worker.failed
+    if failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -162,4 +162,10 @@ SMALL = replace(
     segments=2,
     contexts=1,
 )
-DESIGNS = {"full": FULL, "try": TRY, "small": SMALL}
+TINY = replace(
+    SMALL,
+    size=replace(SMALL.size, model="tiny-books", trained=128, window=128, steps=1),
+    asked_at=4.0,
+    contexts=2,
+)
+DESIGNS = {"full": FULL, "try": TRY, "small": SMALL, "tiny": TINY}

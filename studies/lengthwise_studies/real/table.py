@@ -58,7 +58,9 @@ class Kept:
 
         def key(place: Place) -> tuple[int, float]:
             where = place[3]
-            return place[2], -1.0 if where is None else order.index(where) if isinstance(where, str) else where
+            return place[2], -1.0 if where is None else order.index(where) if isinstance(
+                where, str
+            ) else where
 
         return sorted((place for place in found if place[:2] == (task, metric)), key=key)
 
@@ -205,9 +207,7 @@ def _perplexities(kept: Kept) -> Iterator[Table]:
             yield _long(rows, f"{what[0].upper()}{what[1:]} minus that of plain CE, nats")
 
 
-def _differences(
-    kept: Kept, places: Sequence[Place], *, same_documents: bool
-) -> Iterator[list[Cell]]:
+def _differences(kept: Kept, places: Sequence[Place], *, same_documents: bool) -> Iterator[list[Cell]]:
     for line in kept.numbers:
         for place in places:
             if line[1] == PLAIN or place not in {p for own in kept.numbers[line].values() for p in own}:

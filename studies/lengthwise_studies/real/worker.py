@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.machine import usable_device
-from lengthwise.measure import Measurement, run
+from lengthwise.measure import run
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.results import Results
-from lengthwise.text import Corpus, TokenDocuments, tokenize
+from lengthwise.text import TokenDocuments, tokenize
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
@@ -64,6 +65,7 @@ class Worker:
     deadline: float
     device: str = "auto"
     spent: dict[str, float] = field(default_factory=dict)
+    failed: int = 0
     _tokens: tuple[TokenDocuments, ...] = ()
 
     def run(self, jobs: list[Job]) -> None:
@@ -84,13 +86,20 @@ class Worker:
             except OutOfTimeError:
                 self._write(job, {"left_out": "the time was up while it was trained"})
                 return
+            except Exception as error:
+                # What comes after it can still be done: the time on a machine does not come again.
+                traceback.print_exc()
+                self._write(job, {"left_out": f"it failed: {type(error).__name__}: {error}"})
+                self.failed += 1
+                continue
+            finally:
+                gc.collect()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
             self.spent[job.what] = time.monotonic() - started
             memory = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
             self._write(job, {"seconds": round(self.spent[job.what], 2), "memory_gib": round(memory, 1)})
             self._say(job, f"{self.spent[job.what]:.1f} s, {memory:.0f} GiB")
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
 
     def _train(self, job: Job) -> Iterator[list[dict[str, Any]]]:
         recipe = self.design.recipe(job.method, job.arm, self.seed)
@@ -107,11 +116,15 @@ class Worker:
             {"recipe": recipe.to_dict(), "seconds_of_steps": round(time.monotonic() - started, 2)},
             *({"step": number + 1, **_plain(step)} for number, step in enumerate(steps)),
         ]
-        self._say(job, f"{(clock.last - clock.first) / max(1, recipe.steps - 1):.3f} s a step after the first")
+        self._say(
+            job, f"{(clock.last - clock.first) / max(1, recipe.steps - 1):.3f} s a step after the first"
+        )
         self._keep(job, trainer.model)
         with _evaluated(trainer):
             found = run(self.design.perplexity, self._model(trainer, tokenizer), self._read(tokenizer))
-        self._say(job, f"{self.design.segments} segments at every length in {found.provenance['seconds']:.1f} s")
+        self._say(
+            job, f"{self.design.segments} segments at every length in {found.provenance['seconds']:.1f} s"
+        )
         yield _rows(found, job)
 
     def _ask(self, job: Job) -> Iterator[list[dict[str, Any]]]:

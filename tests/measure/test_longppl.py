@@ -148,20 +148,6 @@ def test_spans_of_neighbours_are_joined_and_hold_whole_tokens():
     assert tokens_within(tokens, []).tolist() == []
 
 
-def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
-    tokenizer = tiny_tokenizer(bos_token="<s>")
-    model = loaded(1, tokenizer)
-    found = measured(model, corpus, bos="always", **SETTINGS)
-    assert (
-        found.provenance["measurement"]["bos_id"]
-        == found.provenance["measurement"]["evaluator_bos_id"]
-        == tokenizer.bos_token_id
-    )
-    plain = measured(model, corpus, bos="never", **SETTINGS)
-    assert one(found.rows, "loss").value != one(plain.rows, "loss").value
-    assert one(found.rows, "loss").n == one(plain.rows, "loss").n
-
-
 @pytest.mark.parametrize("which", ["another model", "another tokenizer"])
 def test_the_key_tokens_of_an_earlier_run(
     evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, tmp_path, which: str

@@ -11,7 +11,6 @@ from lengthwise.measure import Recall
 from lengthwise.measure.recall import sequences
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
-from lengthwise.testing import tiny_tokenizer
 from tests.measure.copying import copying
 
 VOCABULARY = 320
@@ -71,14 +70,6 @@ def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
         model.model(tokens).logits[0, :-1], tokens[0, 1:], reduction="none"
     )
     assert record["different"] == pytest.approx(losses[-12:].sum().item(), abs=1e-4)
-
-
-def test_the_first_token_may_be_bos(fake, documents):
-    tokenizer = tiny_tokenizer(bos_token="<s>")
-    model = fake(copying(50), VOCABULARY, tokenizer=tokenizer)
-    found = measured(model, documents, bos="always", **SETTINGS)
-    assert at(found.rows, "benefit", 48).value > 3
-    assert found.provenance["measurement"]["bos_id"] == tokenizer.bos_token_id
 
 
 def test_bad_logits_name_the_position(fake, documents):

@@ -126,10 +126,10 @@ release:  ## sdist and wheel in dist/, and the wheel tried in an environment of 
 	$(INSTALLED)/wheel/bin/python -m $(INSTALL) --constraint constraints.txt dist/*.whl
 	$(INSTALLED)/wheel/bin/python -I tests/installed.py
 
-lint: $(READY)  ## ruff, and no circles of imports
+lint: $(READY)  ## ruff, and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python tools/circles.py
+	$(BIN)/python tools/imports.py
 
 types: $(READY)  ## pyright on the package
 	$(BIN)/pyright

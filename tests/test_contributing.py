@@ -114,4 +114,8 @@ def test_each_thing_works_from_the_command_line(
     assert order.rows[0].n == 4 * 16
     again = "lengthwise order smollm2-135m --length 64 --limit 4 --out order"
     assert outcomes[f"{again} --resume"]["out"] == outcomes[again]["out"]
+    # Its own display, of which the task alone is known.
+    page = (repository / "order" / "report.html").read_text()
+    assert "Word order" in page
+    assert "0 if its order does not matter" in page
     assert (repository / "sharpness" / "report.html").is_file()

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
-from lengthwise.measure.table import MEASUREMENTS
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from lengthwise.measure.measurement import Display
+from lengthwise.measure.table import MEASUREMENTS, Entry
 from lengthwise.report.tables import (
-    QUESTIONS,
     Estimate,
     comparison_table,
     difference_rows,
     display_of,
     headline_rows,
     in_order,
+    questions,
     rows_table,
     side_by_side,
 )
@@ -48,14 +55,30 @@ def test_rows_in_the_order_of_the_tasks() -> None:
     ]
 
 
-def test_the_module_of_a_measurement_has_the_name_of_its_task() -> None:
-    tasks = [entry.measurement.task for entry in MEASUREMENTS.values() if entry.measurement.task]
-    assert [*tasks, "training"] == list(QUESTIONS)
-
-
-def test_every_metric_is_explained_and_an_unknown_task_has_a_title() -> None:
-    assert all(meaning for task in QUESTIONS for meaning in display_of(task).metrics.values())
+def test_every_measurement_is_shown_with_its_own_display_and_question() -> None:
+    tasks = {entry.measurement.task: entry for entry in MEASUREMENTS.values() if entry.measurement.task}
+    # Those of an evaluation have tasks of their own.
+    assert [entry for entry in MEASUREMENTS.values() if entry not in tasks.values()] == [MEASUREMENTS["eval"]]
+    for task, entry in tasks.items():
+        assert display_of(task) is entry.measurement.display
+        assert questions()[task] == entry.summary
+        assert all(display_of(task).metrics.values())
+    assert list(questions()) == [*tasks, "training"]
     assert display_of("useful_context").title == "Useful context"
+
+
+def test_a_display_is_found_by_the_task_wherever_the_class_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WordOrder:
+        task = "order"
+        display = Display(title="Word order", metrics={"cost": "of a shuffled half"})
+
+    module: Any = types.ModuleType("lengthwise.measure.word_order")
+    module.WordOrder = WordOrder
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    entry = Entry("measure.word_order:WordOrder", "Does the order matter?")
+    monkeypatch.setitem(MEASUREMENTS, "shuffle", entry)
+    assert display_of("order") is WordOrder.display
+    assert questions()["order"] == entry.summary
 
 
 def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:

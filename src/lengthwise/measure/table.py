@@ -36,4 +36,10 @@ MEASUREMENTS = {
     "predictions": Entry("measure.kept_predictions:KeptPredictions", "Predictions of one side, kept."),
     "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),
 }
-"""By verb; the verb of the last but one and two is `compare`."""
+"""By kind, which is the verb; `compare` runs difference and predictions, which have none."""
+
+
+def by_task() -> dict[str, Entry]:
+    """The entries by the task of their rows; the tasks of an evaluation are not among them."""
+    named = ((entry.measurement.task, entry) for entry in MEASUREMENTS.values())
+    return {task: entry for task, entry in named if task}

@@ -27,7 +27,7 @@ from lengthwise.report.drawing import (
     token_axis,
 )
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
-from lengthwise.report.tables import QUESTIONS, row_estimate, series_names
+from lengthwise.report.tables import questions, row_estimate, series_names
 from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
@@ -283,8 +283,8 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
 
 
 def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
-    """The figures of a task that its rows can fill; other tasks than those of `QUESTIONS` are of an evaluation."""
-    draws = FIGURES.get(task, () if task in QUESTIONS else (score_by_depth,))
+    """The figures of a task that its rows can fill; other tasks than those of `questions` are of an evaluation."""
+    draws = FIGURES.get(task, () if task in questions() else (score_by_depth,))
     return [picture for draw in draws if (picture := draw(rows)) is not None]
 
 

@@ -15,13 +15,13 @@ from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, influential_passages, render_page
 from lengthwise.report.tables import (
-    QUESTIONS,
     Table,
     difference_rows,
     display_of,
     has_intervals,
     headline_rows,
     in_order,
+    questions,
     rows_table,
     side_by_side,
     tasks_in_order,
@@ -154,7 +154,7 @@ def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
 
 def _section(task: str, runs: Sequence[_Run]) -> Section:
     rows, display = _rows(task, runs), display_of(task)
-    paragraphs, passages = [QUESTIONS.get(task, "")], []
+    paragraphs, passages = [questions().get(task, "")], []
     for run in runs:
         if task == "misalignment" and (sentence := sce_sentence(run.results.rows)):
             paragraphs.append(f"{run.label}: {sentence}" if len(runs) > 1 else sentence)

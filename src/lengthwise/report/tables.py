@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lengthwise.measure.measurement import Display
-from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.measure.table import by_task
 from lengthwise.results import PLACE, Row
 
-# The module of a measurement has the name of its task.
-_MEASURED = {
-    entry.place.partition(":")[0].removeprefix("measure."): entry
-    for entry in MEASUREMENTS.values()
-    if entry.place.startswith("measure.")
-}
-QUESTIONS = {task: entry.summary for task, entry in _MEASURED.items()} | {"training": "What did training do?"}
-"""Task -> the question that it answers, in the order of a page. The tasks of an evaluation are not among them."""
 _SCORES = {
     "accuracy": "share of questions with the right answer",
     "chance": "the accuracy of guessing among the ranked answers",
@@ -144,19 +136,21 @@ def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:
     return Table(columns=("setting", "value"), rows=rows, caption=caption)
 
 
+def questions() -> dict[str, str]:
+    """Task -> the question that it answers, in the order of a page. The tasks of an evaluation are not among them."""
+    return {task: entry.summary for task, entry in by_task().items()} | {"training": "What did training do?"}
+
+
 def display_of(task: str) -> Display:
     """The display of a task; a task of an evaluation is shown under its own name."""
-    if task in _MEASURED:
-        return _MEASURED[task].measurement.display
-    return Display(
-        title=task.replace("_", " ").capitalize(),
-        metrics=_SCORES,
-    )
+    if (entry := by_task().get(task)) is not None:
+        return entry.measurement.display
+    return Display(title=task.replace("_", " ").capitalize(), metrics=_SCORES)
 
 
 def tasks_in_order(tasks: Iterable[str]) -> list[str]:
-    """Tasks in the order of `QUESTIONS`, others as they came."""
-    order = list(QUESTIONS)
+    """Tasks in the order of `questions`, others as they came."""
+    order = list(questions())
     return sorted(dict.fromkeys(tasks), key=lambda task: order.index(task) if task in order else len(order))
 
 

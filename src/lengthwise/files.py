@@ -53,10 +53,17 @@ def atomic_write_json(path: Path, value: Any) -> None:
     atomic_write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, *, expected: str) -> dict[str, Any]:
-    """The JSON object in a file; UsageError, with what was `expected`, if it is missing, damaged or no object."""
+def read_json(path: Path, *, expected: str, finite: bool = False) -> dict[str, Any]:
+    """The JSON object in a file; UsageError, with what was `expected`, if it is missing, damaged or no object.
+
+    With `finite`, NaN and Infinity are damage too. Python reads them, and configurations of models have them.
+    """
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"it holds {word}, which is no number in JSON")
+
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes(), parse_constant=refuse if finite else None)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {path}: {str(error)[:200]}", expected=expected) from error
     if not isinstance(value, dict):

@@ -181,7 +181,9 @@ def read_results(path: Path) -> Results:
         UsageError: not there, not JSON, not this schema, or of another version.
     """
     file = path / "results.json" if path.is_dir() else path
-    return parse_results(read_json(file, expected="the results.json of a run folder"), source=file)
+    return parse_results(
+        read_json(file, expected="the results.json of a run folder", finite=True), source=file
+    )
 
 
 def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> Results:

@@ -302,6 +302,12 @@ class Evaluation(Measurement):
             )
             if any(row.task == "ruler" for row in results.rows):
                 notes.append("ruler is the plain mean over RULER's tasks.")
+            numbers = [record for record in results.records.values() if "undefined" in record]
+            notes += [
+                f"{record['row']['task']}: {record['row']['metric']} is not defined, lm-eval gives "
+                f"{record['undefined']}."
+                for record in numbers
+            ]
             return notes
         for family, own in self._families.items():
             part = f" Here: {len(own)} of {len(family.tasks)} tasks." if len(own) < len(family.tasks) else ""

@@ -15,6 +15,7 @@ import contextlib
 import importlib.metadata
 import json
 import logging
+import math
 import os
 import sys
 import warnings
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from transformers import set_seed
 
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.evaluation.lm_eval_tasks import load_numbers, load_tasks
 from lengthwise.evaluation.task import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
@@ -99,14 +100,27 @@ def batches(settings: Any, items: Sequence[Item]) -> list[list[Item]]:
 
 
 def score(settings: Any, model: Predictor, items: Sequence[Item]) -> list[Record]:
-    """The replies to a batch of requests; a sampled reply has the seed of its key."""
+    """The replies to a batch of requests; a sampled reply has the seed of its key.
+
+    Raises:
+        LengthwiseError: a log-likelihood is NaN or infinite.
+    """
     weights = weights_of(model, needs="this backend asks for logits", fix="--backend native")
     requests = [item.content for item in items]
     if _sampled(requests[0]):
         set_seed(zlib.crc32(f"{settings.seed}/{items[0].key}".encode()))
     with _surroundings(settings):
         ask = getattr(_harness(settings, weights.model, weights.tokenizer), requests[0].request_type)
-        return [{"reply": reply} for reply in ask(requests, disable_tqdm=True)]
+        found = list(ask(requests, disable_tqdm=True))
+    for item, reply in zip(items, found, strict=True):
+        number = reply[0] if isinstance(reply, list | tuple) else reply
+        if not isinstance(number, str) and not math.isfinite(number):
+            raise LengthwiseError(
+                f"{model.name} gives the log-likelihood {number} in {item.key}",
+                expected="a finite number",
+                fix="check the weights, or load the model with dtype float32",
+            )
+    return [{"reply": reply} for reply in found]
 
 
 def finish(

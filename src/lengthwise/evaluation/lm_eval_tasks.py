@@ -7,6 +7,7 @@ task index. So these are loaded once for each length, and --limit counts samples
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -120,29 +121,31 @@ def load_numbers(
 
     `found` is what lm-eval's `evaluate` gives for data of so many tokens (None: their own), `cut` are the task,
     length and number of each document with a prompt that was cut. A record has the fields of the number's row, and
-    where it is a mean the scores [document, score] of its samples.
+    where it is a mean the scores [document, score] of its samples. NaN or an infinity is no value; `undefined` then
+    says which.
     """
 
     def record(task: str, metric: str, value: float, *, share: bool, samples: Any, **counts: int) -> Record:
+        undefined = {} if math.isfinite(value) else {"undefined": str(value)}
         # Of groups it is a text.
         version = str(found["versions"].get(task)).partition(".")[0]
         row = {
             "task": task,
             "metric": metric,
-            "value": value,
+            "value": None if undefined else value,
             "unit": "share" if share else "score",
             "length": length,
             "version": int(version) if version.isdecimal() else None,
             **counts,
         }
-        return {"row": row, "samples": samples}
+        return {"row": row, "samples": samples, **undefined}
 
     numbers: list[Record] = []
     for task, samples in found["samples"].items():
         for metric, kind, name, value in _scores(length, found["results"][task]):
             own = [sample for sample in samples if sample["filter"] == kind]
             values = [sample.get(metric) for sample in own]
-            plain = values and all(isinstance(each, int | float) for each in values)
+            plain = values and all(isinstance(each, int | float) and math.isfinite(each) for each in values)
             is_mean = bool(plain) and abs(fmean(values) - value) <= 1e-9
             numbers.append(
                 record(
@@ -162,6 +165,8 @@ def load_numbers(
         averages = {name: value for _, _, name, value in _scores(length, found["results"][group])}
         # lm-eval averages RULER at 4096 tokens only; here that is the mean over tasks.
         ruler = [row["value"] for row in own if row["metric"] == _RULER_METRIC]
+        # A mean with an undefined part is undefined.
+        ruler = [math.nan if value is None else value for value in ruler]
         for metric, value in ({_RULER_METRIC: fmean(ruler)} if ruler else averages).items():
             of = [row for row in own if row["metric"] == metric]
             share = all(row["unit"] == "share" for row in of)

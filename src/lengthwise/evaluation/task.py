@@ -28,6 +28,7 @@ from lengthwise.evaluation.effective_length import effective_length
 from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
+from lengthwise.text.tokens import known_ids
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -117,6 +118,7 @@ class Task:
             ids, cut = fit(tokenizer, question.prompt, limit, settings.truncation, chat=chat)
             ranked = question.candidates if settings.mode == "likelihood" else []
             answers = tuple(answer_tokens(tokenizer, question.prompt, f" {answer}") for answer in ranked)
+            known_ids(tokenizer, [*ids, *chain.from_iterable(answers)])
             facts = {
                 "document": question.unit or question.key,
                 "task": self.name,

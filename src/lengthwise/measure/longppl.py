@@ -35,6 +35,7 @@ from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.text import view
+from lengthwise.text.tokens import known_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -321,7 +322,7 @@ def _encode(model: Reader, text: str) -> tuple[NDArray[np.int64], NDArray[np.int
         )
     found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     offsets = np.asarray(found["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-    return np.asarray(found["input_ids"], dtype=np.int64), offsets
+    return np.asarray(known_ids(model.tokenizer, found["input_ids"]), dtype=np.int64), offsets
 
 
 def joined(offsets: NDArray[np.int64]) -> list[list[int]]:

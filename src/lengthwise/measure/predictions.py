@@ -169,10 +169,7 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
         (own, top_a, _), (other, top_b, _) = (each.numbers(labels, first) for each in (a, b))
         apart = [] if top_a is None or top_b is None else _bounded(top_a, top_b)
         bounded = bool(apart)
-    try:
-        require_finite(torch.stack([own, other, *apart[:1]], dim=1))
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position) from error
+    _require_finite(torch.stack([own, other, *apart[:1]], dim=1), first)
     return RowDifferences(own.numpy(), other.numpy(), *(each.numpy() for each in apart), bounded=bounded)
 
 
@@ -189,6 +186,13 @@ def self_difference(
         rows = difference(FromWeights(model, predicted.hidden[:quarter]), alone, labels, 0)
         apart.append(abs(rows.other - rows.own).mean())
     return float(np.mean(apart))
+
+
+def _require_finite(rows: Tensor, first: int) -> None:
+    try:
+        require_finite(rows)
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position) from error
 
 
 def _exact(p: Tensor, q: Tensor, labels: Tensor) -> list[Tensor]:
@@ -220,8 +224,13 @@ def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]
 
 @torch.no_grad()
 def kept(predicted: Predictions, labels: Tensor, first: int) -> dict[str, str]:
-    """Predictions as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64."""
+    """Predictions as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64.
+
+    Raises:
+        NonFiniteLogits: a loss is NaN or infinite; its position is the row.
+    """
     losses, top, _ = predicted.numbers(labels, first)
+    _require_finite(losses, first)
     record = {"losses": _packed(losses, np.float32)}
     if top is not None:
         record |= {"top_ids": _packed(top[0], np.int32), "top_log_p": _packed(top[1], np.float32)}

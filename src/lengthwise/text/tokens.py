@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -135,8 +135,19 @@ def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
             return_attention_mask=False,
             verbose=False,
         )
-        ids += [np.array(own, dtype=np.int32) for own in encoded["input_ids"]]
+        ids += [np.array(known_ids(tokenizer, own), dtype=np.int32) for own in encoded["input_ids"]]
     return ids
+
+
+def known_ids(tokenizer: Any, ids: Sequence[int | None]) -> Sequence[int]:
+    """The ids; UsageError if the tokenizer has none for some part of a text, as one without an unknown token may."""
+    if None in ids:
+        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+        raise UsageError(
+            f"the tokenizer {name} has no id for token {ids.index(None)} of {len(ids)} of a text",
+            expected="a tokenizer that has an id for every text, or an unknown token",
+        )
+    return cast("Sequence[int]", ids)
 
 
 @dataclass(frozen=True)

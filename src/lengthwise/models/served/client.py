@@ -30,6 +30,8 @@ FORCED = {"logprobs": 1, "return_tokens_as_token_ids": True}
 
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
+MOST = 1e-3
+"""What a log-probability may be, with rounding."""
 ATTEMPTS = 6
 FIRST_WAIT_SECONDS = 1.0
 """Before the second attempt; each further wait is twice as long, up to the longest."""
@@ -153,7 +155,7 @@ class Client:
             problem = f"{status}: {message}"
             # Seconds that the server wants us to wait.
             after = answer.headers.get("Retry-After", "")
-            wait = max(wait, min(float(after), LONGEST_WAIT_SECONDS) if after.isdigit() else 0.0)
+            wait = max(wait, min(float(after), LONGEST_WAIT_SECONDS) if after.isdecimal() else 0.0)
         tried = "" if attempts == 1 else f", {attempts} times"
         kind = MissingError if attempts == 1 else LengthwiseError
         raise kind(
@@ -171,7 +173,7 @@ def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
     """log p of each token of a prompt but the first, in the answer of a protocol.
 
     Raises:
-        Refused: fewer entries than tokens, or an entry without a number.
+        Refused: fewer entries than tokens, or an entry that is no log-probability.
     """
     try:
         choice = answer["choices"][0]
@@ -186,8 +188,11 @@ def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
     if len(found) != len(prompt) - 1:
         raise Refused(f"the answer has {len(found) + 1} entries for {len(prompt)} tokens")
     for position, value in enumerate(found, start=1):
-        if not isinstance(value, int | float):
+        # NaN and infinities stay: they are what the model computes, and have an error of their own.
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise Refused(f"the answer has no number for token {position} of {len(prompt)}")
+        if value > MOST:
+            raise Refused(f"{value} is no log-probability (token {position} of {len(prompt)})")
     return found
 
 

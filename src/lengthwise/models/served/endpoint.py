@@ -93,12 +93,17 @@ class Endpoint:
             self.check_ready(len(view))
             assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
             prompts.append([int(token) for token in (*view, following[-1])])
+        each = zip(self._log_probs(prompts), labels, strict=True)
+        return self._losses([values[len(values) - len(following) :] for values, following in each], prompts)
+
+    def _losses(self, log_p: Sequence[Sequence[float]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """-log p of the last tokens of each text; NonFiniteLogits where the server computes NaN or an infinity."""
         found = []
-        for index, (values, following) in enumerate(zip(self._log_probs(prompts), labels, strict=True)):
-            first = len(values) - len(following)
-            losses = -torch.tensor(values[first:], dtype=torch.float64)
+        for index, (values, tokens) in enumerate(zip(log_p, texts, strict=True)):
+            losses = -torch.tensor(values, dtype=torch.float64)
             if len(bad := (~losses.isfinite()).nonzero()):
-                raise NonFiniteLogits(first + int(bad[0]), model=self.name, view=index)
+                position = len(tokens) - 1 - len(values) + int(bad[0])
+                raise NonFiniteLogits(position, model=self.name, view=index)
             found.append(losses)
         return found
 
@@ -116,16 +121,18 @@ class Endpoint:
         Raises:
             UsageError: the server gives no log-probability of a token that we choose.
         """
-        found = []
+        values, texts = [], []
         for view, following in zip(views, labels, strict=True):
             self.check_ready(len(view))
             first = len(view) - len(following) + 1
-            values = [
-                self._forced(view[: first + step], int(token), cold=cold)
-                for step, token in enumerate(following)
-            ]
-            found.append(-torch.tensor(values, dtype=torch.float64))
-        return found
+            values.append(
+                [
+                    self._forced(view[: first + step], int(token), cold=cold)
+                    for step, token in enumerate(following)
+                ]
+            )
+            texts.append([*view, following[-1]])
+        return self._losses(values, texts)
 
     def _forced(self, prefix: NDArray[Any], token: int, *, cold: bool) -> float:
         """log p of a token after a prefix, from a request that allows the server no other token."""
@@ -279,7 +286,7 @@ class Endpoint:
 
 def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
     """What is wrong with the log-probabilities of a text and of its beginning; None if they fit each other."""
-    if not all(math.isfinite(value) and value <= 1e-3 for value in whole):
+    if not all(map(math.isfinite, whole)):
         return "numbers that are no log-probabilities"
     if max(whole) - min(whole) < 1e-3:
         return "the same number for every token"

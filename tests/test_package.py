@@ -37,3 +37,23 @@ def test_what_make_compat_runs_is_there() -> None:
     )
     assert len(listed) > 20
     assert [place for place in listed if not (ROOT / place).exists()] == []
+
+
+def test_the_page_of_versions_is_about_the_dependencies_and_their_bounds() -> None:
+    page = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
+    bounds = dict(
+        re.findall(r"([\w-]+)(?:\[.*?\])?>=([\d.]+)", "\n".join(PROJECT["project"]["dependencies"]))
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")
+    ]
+    tested = {row[0]: dict(re.findall(r"([\w-]+) (\d[\d.]*)", row[3])) for row in rows if len(row) == 5}
+    assert tested["lowest"]
+    for versions in tested.values():
+        assert set(versions) <= set(bounds)
+    for name, version in tested["lowest"].items():
+        assert version.startswith(bounds[name])
+    reasons = [row for row in rows if len(row) == 3 and row[1][:1].isdigit()]
+    assert reasons
+    for names, lowest, _ in reasons:
+        assert [bounds[name] for name in names.split(", ")] == lowest.split(", ")

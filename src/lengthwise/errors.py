@@ -1,7 +1,7 @@
 """Errors for users: what is wrong (with the value seen), what was expected, what fixes it.
 
 Every error a user can cause is a `LengthwiseError`; the command line prints it without a traceback and
-exits with its `exit_code`. Any other exception is a bug and keeps its traceback.
+exits with its `exit_code`. Any other exception is a bug and keeps its traceback. `EXIT_CODES` has all codes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from typing import Any
+
+THRESHOLD_CROSSED = 4
+TERMINATED = 143
+EXIT_CODES = {
+    0: "Done.",
+    1: "The run failed.",
+    2: "Wrong usage or configuration.",
+    3: "Something needed is missing: a model, data, an optional package.",
+    THRESHOLD_CROSSED: "A measured value crossed the threshold given with `--fail-above` or `--fail-use`.",
+    130: "Stopped with Ctrl-C; finished samples are kept.",
+    TERMINATED: "Stopped with SIGTERM; finished samples are kept.",
+}
+"""Every exit code of the command, with what it says."""
 
 
 class LengthwiseError(Exception):

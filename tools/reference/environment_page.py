@@ -1,14 +1,11 @@
-"""Exit codes, from the errors that carry them, and the environment variables that the code reads."""
+"""Exit codes, with the errors that carry them, and the environment variables that the code reads."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from lengthwise import errors
-from lengthwise.cli.main import TERMINATED
-from lengthwise.cli.output import THRESHOLD_CROSSED
 from tools.reference.declared import SOURCE
 from tools.reference.words import code, plain, table
 
@@ -38,11 +35,7 @@ def page() -> str:
     assert read == set(VARIABLES), (
         f"variables that the page and the code do not share: {read ^ set(VARIABLES)}"
     )
-    codes = [("0", "Done.", "")]
-    codes += [(str(kind.exit_code), _meaning(kind), code(kind.__name__)) for kind in _kinds()]
-    crossed = "A measured value crossed the threshold given with `--fail-above`."
-    codes.insert(-1, (str(THRESHOLD_CROSSED), crossed, ""))
-    codes.append((str(TERMINATED), "Stopped with SIGTERM; finished samples are kept.", code("Interrupted")))
+    codes = [(str(each), plain(meaning), _errors(each)) for each, meaning in errors.EXIT_CODES.items()]
     return "\n".join(
         [
             _INTRODUCTION,
@@ -55,20 +48,13 @@ def page() -> str:
     )
 
 
-def _kinds() -> list[type[errors.LengthwiseError]]:
+def _errors(exit_code: int) -> str:
+    """The errors with which the command ends so."""
+    if exit_code == errors.TERMINATED:
+        return code(errors.Interrupted.__name__)
     kinds = [errors.LengthwiseError, *errors.LengthwiseError.__subclasses__()]
-    return sorted(
-        (kind for kind in kinds if kind.__module__ == errors.__name__), key=lambda kind: kind.exit_code
-    )
-
-
-def _meaning(kind: type[errors.LengthwiseError]) -> str:
-    first = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-    return plain(
-        re.sub(r" \(exit code \d+\)", "", first)
-        .replace(" or SIGTERM (143)", "")
-        .replace("(exit code 130)", "")
-    )
+    own = (kind for kind in kinds if kind.__module__ == errors.__name__ and kind.exit_code == exit_code)
+    return ", ".join(code(kind.__name__) for kind in own)
 
 
 def _read() -> Iterator[str]:

@@ -20,7 +20,7 @@ import lengthwise
 from lengthwise.catalogue import studies_module
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageError
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 
@@ -35,15 +35,14 @@ EXAMPLES = (
     "lengthwise measure smollm2-135m --adapter runs/lora/model --out runs/after",
     "lengthwise report runs/before runs/after runs/lora --out compare.html",
 )
-TERMINATED = 143
 _sigterm = threading.Event()
 
 
 def run(words: Sequence[str] | None = None) -> int:
     """The `lengthwise` command: its exit code. The message of an error goes to standard error.
 
-    0 done, 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed, 130
-    interrupted, 143 terminated. A bug keeps its traceback, which gives 1; with --verbose every error shows its own.
+    `EXIT_CODES` says what each means. A bug keeps its traceback, which gives 1; with --verbose every error shows its
+    own.
     """
     words = sys.argv[1:] if words is None else list(words)
     # At its import bitsandbytes warns about a kernel for 4-bit weights, also where there are none.

@@ -8,15 +8,13 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted
+from lengthwise.errors import THRESHOLD_CROSSED, Interrupted
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.cli.options import Output
     from lengthwise.report.tables import Table
     from lengthwise.results import Results
-
-THRESHOLD_CROSSED = 4
 
 
 def show(run: Callable[..., Results], output: Output) -> Results:

@@ -118,7 +118,8 @@ class Recorder:
 
     def _before(self, _model: Any, unnamed: tuple[Any, ...], given: dict[str, Any]) -> None:
         assert len(unnamed) <= 1
-        cache = given.get("past_key_values")
+        # Its name depends on the version of transformers.
+        cache = given.get("past_key_values", given.get("cache"))
         self._given = {
             "ids": unnamed[0] if unnamed else given["input_ids"],
             "mask": given.get("attention_mask"),

@@ -188,13 +188,6 @@ def self_difference(
     return float(np.mean(apart))
 
 
-def _require_finite(rows: Tensor, first: int) -> None:
-    try:
-        require_finite(rows)
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position) from error
-
-
 def _exact(p: Tensor, q: Tensor, labels: Tensor) -> list[Tensor]:
     """Losses of both sides, KL and same top of a chunk of rows, from log p and log q [n, V]."""
     own, other = -_of_labels(p, labels), -_of_labels(q, labels)
@@ -220,6 +213,13 @@ def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]
     rest_p, rest_q = (1 - torch.where(known, each.exp(), 0.0).sum(dim=1) for each in (p, q_of))
     rest_p, rest_q = rest_p.clamp(min=1e-12), rest_q.clamp(min=1e-12)
     return [(found + rest_p * (rest_p / rest_q).log()).clamp(min=0), ids[:, 0] == others[:, 0]]
+
+
+def _require_finite(rows: Tensor, first: int) -> None:
+    try:
+        require_finite(rows)
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position) from error
 
 
 @torch.no_grad()

@@ -87,7 +87,7 @@ def test_select() -> None:
         ('{"schema_version": "1"}', "'1'"),
         (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', str(SCHEMA_VERSION + 1)),
         (f'{{"schema_version": {SCHEMA_VERSION}, "kind": "measure"}}', "model_name"),
-        (some_results().to_json().replace("6.9", "NaN"), "nan"),
+        (some_results().to_json().replace("6.9", "NaN"), "NaN"),
     ],
 )
 def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> None:

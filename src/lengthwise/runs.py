@@ -124,8 +124,11 @@ class RunFolder:
 
     @property
     def finished(self) -> Results | None:
-        """The whole (not partial) results, if they are here."""
-        return finished_results(self.path)
+        """The whole (not partial) results with the records that they are made from, if they are here."""
+        results = finished_results(self.path)
+        if results is not None:
+            results.records = dict(self.samples)
+        return results
 
     def write_results(self, results: Results) -> None:
         """Write `results.json` and the folder's README."""
@@ -206,7 +209,7 @@ class RunFolder:
                     _move(self._ours, self.path, earlier)
             elif not resume:
                 raise UsageError(
-                    f"{self.path} holds {'a finished' if self.finished else 'an unfinished'} run",
+                    f"{self.path} holds {'a finished' if finished_results(self.path) else 'an unfinished'} run",
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from lengthwise.measure.repeated_windows import Layout, position_edges
 from lengthwise.measure.runner import run
 from lengthwise.models import LoadedModel
 from lengthwise.models.reading_path import ReadingPath, reading_path
-from lengthwise.report.difference_verdict import Stretch, pattern, verdict
+from lengthwise.measure.change_point import Stretch, beginning, best_split
+from lengthwise.report.difference_verdict import evidence, verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.testing import tiny_llama, tiny_tokenizer
@@ -101,7 +103,7 @@ def test_the_numbers_are_those_of_whole_logits(
     spec = Difference(lengths=(128,), windows=3)
     rows = rows_of(spec, model, other_model, documents)
     own, other, kl, top = [], [], [], []
-    for item in spec.resolved(model, other_model).items(model, documents, other_model):
+    for item in spec.resolved(model, other_model).items(model, (None, documents), other_model):
         for window in item.content:
             ids = torch.from_numpy(window)
             p, q = (
@@ -184,15 +186,19 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
     ("by", "words"),
     [
         (lambda p, _: 0.001, ["predicts as A does", "256 tokens"]),
-        (lambda p, _: 0.5 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.5 nats"]),
-        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "precision"]),
-        (lambda p, _: 2.0, ["2 nats", "another model"]),
+        (lambda p, _: 0.5 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.5 nats", "0.38 higher"]),
+        (lambda p, _: -0.5 if p >= 200 else 0, ["equal to A up to 200 tokens", "lower"]),
+        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "Precision"]),
+        (lambda p, _: 2.0, ["2 nats", "more than precision"]),
+        (lambda p, _: -2.0, ["2 nats", "2 lower", "sees what it predicts"]),
         (lambda p, _: 1.0 if p < 64 else 0.1, ["in the first 64 tokens", "BOS"]),
         (
             lambda p, length: 0.3 if length > 128 else 0,
             ["equal to A in windows of 128", "moves with the length"],
         ),
         (lambda p, _: 1.0 if p >= 128 else 0.1, ["before token 128", "1 beyond", "long context"]),
+        (lambda p, _: 0.002 * p, ["more and more"]),
+        (lambda p, _: 3.0 if p == 130 else 0, ["at few tokens", "3 nats"]),
     ],
 )
 def test_verdicts(by: Any, words: list[str], model: LoadedModel, documents: Any) -> None:
@@ -203,20 +209,75 @@ def test_verdicts(by: Any, words: list[str], model: LoadedModel, documents: Any)
         assert word in text
 
 
-def test_patterns_of_a_curve() -> None:
-    def kind(*means: float) -> tuple[str, int]:
-        edges = [0, 64, 128, 256, 512, 1024]
-        curve = [Stretch(a, b, m, b - a) for a, b, m in zip(edges, edges[1:], means, strict=False)]
-        found = pattern(curve, 0.1)
-        return found.kind, found.place
+def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> list[Row]:
+    """The rows of a comparison with these differences by position, and further numbers."""
+    edges = [0, 64, 128, 256, 512, 1024]
+    row = Row(model="", task="difference", metric="difference", value=sum(means) / len(means), length=1024)
+    given = {"tolerance": tolerance, "largest": max(means), **numbers}
+    bins = [
+        replace(row, value=mean, position=begin, position_end=end, n=end - begin)
+        for mean, begin, end in zip(means, edges, edges[1:], strict=False)
+    ]
+    return [row, *bins, *(replace(row, metric=name, value=value) for name, value in given.items())]
 
-    assert kind(0.1, 0.05, 0.02, 0.1, 0.1) == ("equal", 0)
-    assert kind(0.2, 0.15, 0.2, 0.25, 0.2) == ("flat", 0)
-    assert kind(0.01, 0.01, 0.3, 1.1, 1.3) == ("later", 128)
-    assert kind(0.2, 0.2, 0.2, 0.2, 0.9) == ("later", 512)
-    assert kind(0.9, 0.1, 0.1, 0.1, 0.1) == ("first", 64)
-    # Early tokens have little context to differ in.
-    assert kind(0.2, 0.9, 0.9, 0.9, 0.9) == ("flat", 0)
+
+@pytest.mark.parametrize(
+    ("means", "numbers", "pattern", "place"),
+    [
+        ((0.1, 0.05, 0.02, 0.1, 0.1), {}, "equal", None),
+        ((0.2, 0.15, 0.2, 0.25, 0.2), {}, "all positions", None),
+        ((0.01, 0.01, 0.3, 1.1, 1.3), {}, "from a place", (64, 256)),
+        ((0.2, 0.2, 0.2, 0.2, 0.9), {}, "from a place", (256, 1024)),
+        ((0.9, 0.1, 0.1, 0.1, 0.1), {}, "first tokens", (0, 128)),
+        # Early tokens have little context to differ in.
+        ((0.2, 0.9, 0.9, 0.9, 0.9), {}, "all positions", None),
+        ((0.15, 0.25, 0.4, 0.6, 0.8), {}, "growing", (128, 512)),
+        ((0.2, 0.2, 0.2, 0.2, 0.2), {"windows_apart": 0.25}, "some windows", None),
+        ((0.2, 0.2, 0.2, 0.2, 0.2), {"top_share": 0.9, "largest": 4.0}, "some tokens", None),
+        ((0.01, 0.01, 0.01, 0.01, 0.01), {"largest": 4.0, "largest_rounding": 1.0}, "some tokens", None),
+        ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.05, "one_sided": 1.0}, "all positions", None),
+        ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.001, "one_sided": 0.05}, "equal", None),
+        ((0.0, 0.0, 0.0, 0.02, 0.02), {"begins": 256, "after": 0.02}, "from a place", (256, 256)),
+        ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 1e-6, "floor_b": 0.3}, "unstable", None),
+        ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 0.3, "floor_b": 0.3}, "undecided", None),
+    ],
+)
+def test_patterns(means: Any, numbers: Any, pattern: str, place: Any) -> None:
+    rows = [
+        replace(row, ci_low=row.value, ci_high=row.value) if row.metric == "begins" else row
+        for row in rows_of_curve(*means, **numbers)
+    ]
+    seen = evidence(rows)
+    assert seen is not None
+    assert (seen.pattern, seen.place) == (pattern, place)
+    assert all(verdict(rows))
+
+
+def test_the_best_split() -> None:
+    curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
+    split = best_split(curve)
+    assert split is not None
+    assert (split.place, split.low, split.high) == (88, 88, 88)
+    assert (split.before, split.after, split.gradual) == (pytest.approx(0.02), pytest.approx(0.3), False)
+    rising = best_split([Stretch(2**i, 2 ** (i + 1), 0.1 * i, 2**i) for i in range(4, 12)])
+    assert rising is not None
+    assert rising.gradual
+    assert best_split(curve[:1]) is None
+
+
+def test_where_a_curve_begins() -> None:
+    """At the step, within a cell too; where it rises slowly, from the first cell that is clearly above."""
+    curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
+    assert beginning(curve, 0.05, exact=1e-9) == (88, 88)
+    within = [*curve[:11], curve[11]._replace(mean=0.02 + 0.28 * 3 / 8), *curve[12:]]
+    low, high = beginning(within, 0.05, exact=1e-9) or (0, 0)
+    assert low <= 93 <= high + 1 <= 96
+    slowly = [Stretch(8 * i, 8 * i + 8, 0.0 if i < 11 else 0.2 * (i - 10), 8) for i in range(32)]
+    assert (beginning(slowly, 0.05, exact=1e-9) or (0,))[0] == 88
+    # In the noise of 16 bits too, where all is exact before it.
+    faint = [part._replace(mean=0.0 if part.begin < 88 else 0.02) for part in curve]
+    assert beginning(faint, 0.05, exact=1e-9) == (88, 88)
+    assert beginning(curve[:1], 0.05, exact=1e-9) is None
 
 
 def test_paths() -> None:

@@ -8,13 +8,14 @@ For a token t with context x, with sides A and B,
 the whole distributions. The windows end with repeated passages (`repeated_windows`): their `benefit` on each side
 says whether what is far back is still used, which a compressed cache loses first.
 
-Rounding gives differences too. So `tolerance`, up to which a bin of positions counts as equal, comes from the run:
-the greater of what the dtypes usually give and two floors (but at most twice the usual): side A
-against itself, where it reads only the first quarter of a window, so that its kernels work in other shapes.
+Each side reads a text as it would read it alone: with its own BOS. Rounding gives differences too, so the run
+measures how far each side differs from itself (`rounding`): `floor_a`, `floor_b`. A bin of positions counts as equal
+up to its `tolerance`, FLOORS times the greater floor, and at least what any model of that dtype needs.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,25 +29,37 @@ from lengthwise.errors import UsageError
 from lengthwise.files import runs_elsewhere
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
-from lengthwise.measure.pair_records import benefit_totals, equal_up_to, floor_of, pair_record, summed
+from lengthwise.measure.change_point import beginning, mean
+from lengthwise.measure.pair_records import (
+    benefit_totals,
+    equal_up_to,
+    fine_curve,
+    floors,
+    pair_record,
+    summed,
+)
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from lengthwise.models import Predictor, Reader
 
-USUAL = {"float64": 1e-4, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
-"""The `difference` that rounding gives, by the less exact dtype: sound pairs lie below."""
-USUAL_ELSEWHERE = 0.08
-"""The same where one side is computed by other software, in a dtype that is not known here."""
-FLOORS = 2.0
-"""The tolerance in floors."""
+FLOORS = 1.5
+"""The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
+LARGEST = 4.0
+"""How much further apart one token may be than the furthest of a floor, which has fewer tokens."""
+UNLIKE = 2.0
+"""How many times as far apart the windows that differ must be as all others, to say that only some differ."""
 SIDE = (
     *("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read"),
     *("served_model", "tokenizer", "rope_scaling", "n_ctx"),
 )
+_EXACT = 1e-9
+"""Mean differences below this are none."""
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
@@ -69,12 +82,22 @@ class Difference(RepeatedWindows):
             "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
             "difference": "mean |log p B - log p A| of the same tokens",
             "tolerance": "the difference up to which a bin of positions counts as equal",
-            "floor": "the difference of A from itself, where it reads the first quarter of a window alone",
+            "floor_a": "mean |log p| of A - log p of A rounded otherwise",
+            "floor_b": "the same of B",
             "cached_from": "tokens of the first pass: only from there on a cache is read",
             "shift": "loss of B - loss of A: above 0 B predicts worse",
             "kl": "KL(A || B) of the next-token distributions",
             "same_top": "share of positions with the same most likely token",
             "largest": "the largest difference of one token",
+            "largest_rounding": "up to which one token may differ by rounding",
+            "begins": "the position from which on both sides differ by another amount, with the range it lies in",
+            "before": "mean |log p B - log p A| before that position",
+            "after": "the same from there on",
+            "windows_apart": "share of windows that differ, where the others do not",
+            "top_share": "share of the difference that the hundredth of tokens with the largest ones has",
+            "one_sided": "share of tokens likelier in A - share likelier in B",
+            "other_ids": "tokens of a window that both sides read otherwise: the BOS",
+            "more_rows": "rows of B's output head - rows of A's",
             "prefix_cache": "mean |log p| of B's decode path with the server's prefix cache - without it",
             "loss_a": "cross entropy of the next token, A",
             "loss_b": "cross entropy of the next token, B",
@@ -86,7 +109,7 @@ class Difference(RepeatedWindows):
     )
     fail_above = "difference"
     beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
-    levels = ("tolerance", "floor", "cached_from")
+    levels = ("tolerance", "floor_a", "floor_b", "largest_rounding", "cached_from", "other_ids", "more_rows")
 
     side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
     """The second side: fields of `Subject`, its `model` among them."""
@@ -133,18 +156,29 @@ class Difference(RepeatedWindows):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""
-        from lengthwise.measure.predictions import predictions, self_difference
-        from lengthwise.models import LoadedModel
+        from lengthwise.measure.predictions import predictions
+        from lengthwise.measure.sides import between, side_of
 
-        layout, windows, views = self.read_as(model, items)
-        one, two = (predictions(each, windows, views, layout.first) for each in (model, other))
-        usual = max(map(usual_difference, (model, other)))
+        layout, windows = self.windows_of(items)
+        views = [self.views_of(each, windows) for each in (model, other)]
+        one, two = (
+            predictions(each, windows, seen, layout.first)
+            for each, seen in zip((model, other), views, strict=True)
+        )
         for index, item in enumerate(items):
             pair = slice(2 * index, 2 * index + 2)
-            record = pair_record(layout, windows[pair], one[pair], two[pair])
-            if item.key.endswith("w0000") and isinstance(model, LoadedModel) and model.path.in_one_pass:
-                record["floor"] = self_difference(model, windows[pair], views[pair], one[pair])
-            yield {**record, "usual": usual}
+            record = pair_record(layout, windows[pair], one[pair], two[pair], cached_from=self.cached_from)
+            again = item.key.endswith("w0000")
+            sides = [
+                side_of(each, self.bos_id(each), windows[pair], seen[pair], predicted[pair], layout, beside, again)
+                for each, seen, predicted, beside in (
+                    (model, views[0], one, other),
+                    (other, views[1], two, model),
+                )
+            ]
+            half, row = record["largest"][1:]
+            said = spoken(model.tokenizer, windows[2 * index + half], row)
+            yield {**record, **between(*sides), "said": said}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """As every measurement; both sides read every token. `decode_passes`: of each side that decodes."""
@@ -155,12 +189,12 @@ class Difference(RepeatedWindows):
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of each length that have intervals; the differences also by position, benefits by distance."""
         found: list[Statistic] = []
-        tolerance = self.tolerated(records)
         for length, some in grouped(records, "length"):
             layout = Layout(length, self.decode)
             whole = partial(self.statistic, some, length=length, n=sum(record["targets"] for record in some))
             if not self.decode:
-                first_unequal = partial(equal_up_to, edges=layout.edges, tolerance=tolerance)
+                _, tolerances = self.tolerated(some, layout)
+                first_unequal = partial(equal_up_to, edges=layout.edges, tolerances=tolerances)
                 by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
                 found.append(whole(by_bin, first_unequal, metric="equal_up_to", unit="tokens"))
             for metric in ("difference", "shift", "kl", "same_top", "loss_a", "loss_b", "prefix_cache"):
@@ -191,41 +225,107 @@ class Difference(RepeatedWindows):
         corrected = {row.place: row for row in holm(tested)}
         found = [corrected.get(row.place, row) for row in found]
         for length, some in grouped(records, "length"):
-            largest, targets = max(abs(r["largest"][0]) for r in some), sum(r["targets"] for r in some)
-            about = {"metric": "largest", "length": length, "n": targets}
-            found.append(Row(model="", task=self.task, value=largest, **about))
-        row = Row(model="", task=self.task, metric="tolerance", value=self.tolerated(records))
-        floor = floor_of(records)
-        floors = [] if floor is None else [replace(row, metric="floor", value=floor)]
-        cached = replace(row, metric="cached_from", value=self.cached_from, unit="tokens")
-        return [*found, row, *floors, *[cached] * (self.cached_from > 0)]
+            found += self._plain_rows(some, Layout(length, self.decode))
+        if self.cached_from:
+            found.append(self._row("cached_from", self.cached_from, unit="tokens"))
+        return found
 
-    def tolerated(self, records: Sequence[Record]) -> float:
-        """The tolerance: what the user says, or the greater of the usual one and `FLOORS` floors."""
+    def _row(self, metric: str, value: float | None, **about: Any) -> Row:
+        return Row(model="", task=self.task, metric=metric, value=value, **about)
+
+    def _plain_rows(self, records: Sequence[Record], layout: Layout) -> list[Row]:
+        """What has no interval over documents, of one length: floors, tolerances, where it begins, which windows."""
+        plain = partial(self._row, length=layout.length)
+        whole, tolerances = self.tolerated(records, layout)
+        found = [
+            plain("largest", max(abs(r["largest"][0]) for r in records), n=sum(r["targets"] for r in records)),
+            plain("tolerance", whole),
+            *(
+                plain("tolerance", value, position=begin, position_end=end)
+                for value, (begin, end) in zip(tolerances, itertools.pairwise(layout.edges), strict=True)
+            ),
+        ]
+        for name in ("floor_a", "floor_b"):
+            if (floor := floors(records, name, layout)) is not None:
+                found.append(plain(name, floor[0]))
+        largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
+        if largest:
+            found.append(plain("largest_rounding", LARGEST * max(max(largest), records[0]["least"])))
+        curve = [part for part in fine_curve(records, layout) if part.begin >= self.cached_from]
+        place = None if self.decode else beginning(curve, whole, exact=_EXACT)
+        if place is not None:
+            low, high = map(float, place)
+            found.append(plain("begins", low, unit="tokens", ci_low=low, ci_high=high))
+            for name, part in (
+                ("before", [part for part in curve if part.begin < low]),
+                ("after", [part for part in curve if part.begin >= low]),
+            ):
+                found.append(plain(name, mean(part) if part else 0.0))
+        found.append(plain("windows_apart", *_windows_apart(records, whole)))
+        (top, total), (signs, unequal) = (np.sum([r[name] for r in records], axis=0) for name in ("top", "signs"))
+        if unequal:
+            found.append(plain("top_share", float(top / total), unit="share"))
+            found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
+        for metric in ("other_ids", "more_rows"):
+            if records[0][metric]:
+                found.append(plain(metric, float(records[0][metric]), unit="tokens"))
+        return found
+
+    def tolerated(self, records: Sequence[Record], layout: Layout) -> tuple[float, list[float]]:
+        """The tolerance in all and of each bin: what the user says, or `FLOORS` floors and at least the dtype's."""
+        bins = len(layout.edges) - 1
         if self.tolerance is not None:
-            return self.tolerance
-        usual = max((record["usual"] for record in records), default=USUAL_ELSEWHERE)
-        return max(usual, FLOORS * min(usual, floor_of(records) or 0.0))
+            return self.tolerance, [self.tolerance] * bins
+        least = max(record["least"] for record in records)
+        known = [found for name in ("floor_a", "floor_b") if (found := floors(records, name, layout)) is not None]
+        whole = max([least, *(FLOORS * floor for floor, _ in known)])
+        by_bin = [max([whole, *(FLOORS * part[index] for _, part in known)]) for index in range(bins)]
+        return whole, by_bin
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """As every measurement; where the largest difference is, and what is bounded."""
+        """As every measurement, of each side; where the largest difference is, and what is bounded."""
         found = super().notes(model, other, items, results)
-        if not results.records:
-            return found
-        key, record = max(results.records.items(), key=lambda each: abs(each[1]["largest"][0]))
-        value, half, row = record["largest"]
-        window = next(item for item in items if item.key == key).content[half]
-        before, token = map(model.tokenizer.decode, np.split(window[max(0, row - 11) : row + 2], [-1]))
-        found.append(
-            f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
-            f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
-            f"window from token {record['start']} of {record['document']!r}, after {before!r}."
-        )
-        bound = "kl is a lower bound, from the likeliest tokens of each side alone."
-        return [*found, bound] if record["bounded"] else found
+        own, others = (self.bos_note(side) for side in (model, other))
+        if others != own:
+            found[0] = f"A: {own} B: {others}"
+        return found + difference_notes(list(results.records.values()))
 
 
-def usual_difference(side: Predictor) -> float:
-    """The `difference` that the rounding of a side usually gives."""
-    model = getattr(side, "model", None)
-    return USUAL.get(str(getattr(model, "dtype", "")).removeprefix("torch."), USUAL_ELSEWHERE)
+def difference_notes(records: Sequence[Record]) -> list[str]:
+    """What the records of a difference say beside the numbers, however they were made."""
+    if not records:
+        return []
+    record = max(records, key=lambda each: abs(each["largest"][0]))
+    value, half, row = record["largest"]
+    before, token = record["said"]
+    found = [
+        f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
+        f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
+        f"window from token {record['start']} of {record['document']!r}, after {before!r}."
+    ]
+    if record["bounded"]:
+        found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
+    return found
+
+
+def spoken(tokenizer: Any, window: NDArray[np.int64], row: int) -> list[str]:
+    """The text before the token that a row predicts, and the token, from eleven tokens back."""
+    pieces = pieces_of(tokenizer, window[max(0, row - 11) : row + 2])
+    return ["".join(pieces[:-1]), pieces[-1]]
+
+
+def pieces_of(tokenizer: Any, ids: NDArray[np.int64]) -> list[str]:
+    """The text of each token. A token is decoded after its neighbour, because some tokenizers drop a first space."""
+    alone = [tokenizer.decode([int(each)]) for each in ids]
+    pairs = zip(ids, ids[1:], alone, strict=False)
+    return alone[:1] + [tokenizer.decode([int(one), int(two)])[len(first) :] for one, two, first in pairs]
+
+
+def _windows_apart(records: Sequence[Record], tolerance: float) -> tuple[float, ...]:
+    """The share of windows that differ; 1 unless they are clearly apart from those that do not."""
+    means = sorted(mean for record in records for mean in record["windows"])
+    apart = [mean for mean in means if mean > tolerance]
+    alike = means[: len(means) - len(apart)]
+    if not apart:
+        return (0.0,)
+    return (len(apart) / len(means) if alike and apart[0] >= UNLIKE * alike[-1] else 1.0,)

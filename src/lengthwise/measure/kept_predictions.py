@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.measure.comparison import check_same_items
-from lengthwise.measure.difference import Difference, usual_difference
-from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.difference import Difference, difference_notes, pieces_of
+from lengthwise.measure.measurement import FEW, Display, Item, Record, grouped
 from lengthwise.measure.pair_records import pair_record
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.runner import run
@@ -41,17 +41,33 @@ class KeptPredictions(RepeatedWindows):
         return {"cached_from": self.cached_from}
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """The losses and the likeliest tokens of both windows of each pair."""
+        """The losses and the likeliest tokens of both windows of each pair, and what else is known of the side."""
         import torch
 
         from lengthwise.measure.predictions import kept, predictions
+        from lengthwise.measure.sides import side_of
 
-        layout, windows, views = self.read_as(model, items)
-        sides = zip(predictions(model, windows, views, layout.first), windows, strict=True)
-        halves = [kept(one, torch.from_numpy(window[1:]), layout.first) for one, window in sides]
-        about = {"usual": usual_difference(model), "targets": 2 * (layout.length - layout.first)}
-        for index in range(0, len(halves), 2):
-            yield {"halves": halves[index : index + 2], **about}
+        layout, windows = self.windows_of(items)
+        views = self.views_of(model, windows)
+        predicted = predictions(model, windows, views, layout.first)
+        for index, item in enumerate(items):
+            pair = slice(2 * index, 2 * index + 2)
+            halves = zip(predicted[pair], windows[pair], strict=True)
+            yield {
+                "halves": [kept(one, torch.from_numpy(window[1:]), layout.first) for one, window in halves],
+                "pieces": [pieces_of(model.tokenizer, window) for window in windows[pair]],
+                "side": side_of(
+                    model,
+                    self.bos_id(model),
+                    windows[pair],
+                    views[pair],
+                    predicted[pair],
+                    layout,
+                    None,
+                    item.key.endswith("w0000"),
+                ),
+                "targets": 2 * (layout.length - layout.first),
+            }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The loss of each length."""
@@ -74,6 +90,7 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
         UsageError: the sides are not of the same tokens, or with other settings.
     """
     from lengthwise.measure.predictions import read_kept
+    from lengthwise.measure.sides import between
 
     check_same_items(a, b)
     settings = a.provenance["measurement"]
@@ -84,9 +101,13 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
     for key, one in a.records.items():
         layout, two = Layout(one["length"], measurement.decode), b.records[key]
         sides = [[read_kept(half) for half in side["halves"]] for side in (one, two)]
+        # The kept losses are of the right labels already.
+        labels = np.zeros((2, layout.length + 1), dtype=np.int64)
         records[key] = {name: one[name] for name in ("document", "start", "crc", "length")}
-        records[key] |= pair_record(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
-        records[key]["usual"] = max(one["usual"], two["usual"])
+        records[key] |= pair_record(layout, labels, *sides, cached_from=cached_from)
+        _, half, row = records[key]["largest"]
+        pieces = one["pieces"][half][max(0, row - 11) : row + 2]
+        records[key] |= {**between(one["side"], two["side"]), "said": ["".join(pieces[:-1]), pieces[-1]]}
     found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
     rows = measurement.rows(measurement.statistics(found), found)
     return Results(
@@ -94,10 +115,20 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
         model_name=name,
         config={"a": a.config, "b": b.config},
         rows=[replace(row, model=name) for row in rows],
-        notes=["kl is a lower bound, from the likeliest tokens of each side."],
+        notes=_notes(a, b, found),
         provenance={"a": a.provenance, "b": b.provenance, "measurement": settings},
         records=records,
     )
+
+
+def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
+    """The notes of a direct comparison, from those of both sides, of which the first says how views begin."""
+    begins, *others = a.notes
+    if b.notes[:1] != [begins]:
+        begins = f"A: {begins} B: {b.notes[0]}"
+    few = [note for note in others if note.startswith(FEW)]
+    ends = [note for note in others if note not in few]
+    return [begins, *few, *difference_notes(records), *ends]
 
 
 def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:

@@ -36,6 +36,10 @@ Record = dict[str, Any]
 """What scoring an item gave: plain values, one line of the log."""
 
 
+FEW = "The text holds"
+"""How a note begins that says that a text has fewer stretches than wanted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Display:
     """How tables and pages present the rows of one task."""
@@ -298,17 +302,22 @@ class WindowMeasurement(Measurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """How views begin, and whether the text has fewer stretches than wanted."""
-        bos_id, wanted = self.bos_id(model), getattr(self, self.wanted)
-        begin = f"BOS: the first token of every view is replaced by token {bos_id}."
-        few = "The text holds {} {} of {} tokens without overlap, fewer than the {} wanted."
+        wanted = getattr(self, self.wanted)
+        few = FEW + " {} {} of {} tokens without overlap, fewer than the {} wanted."
         return [
-            "No BOS: every view begins with a token of the text." if bos_id is None else begin,
+            self.bos_note(model),
             *(
                 few.format(available, self.wanted, tokens, wanted)
                 for tokens, available in self._available(items)
                 if available < wanted
             ),
         ]
+
+    def bos_note(self, model: Reader) -> str:
+        """How views begin."""
+        if (bos_id := self.bos_id(model)) is None:
+            return "No BOS: every view begins with a token of the text."
+        return f"BOS: the first token of every view is replaced by token {bos_id}."
 
     def _available(self, items: Sequence[Item]) -> list[tuple[int, int]]:
         """(tokens of a stretch of text, how many of these), ascending."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.measure.change_point import Stretch
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.repeated_windows import Layout
 
@@ -15,29 +16,41 @@ if TYPE_CHECKING:
 
     from lengthwise.measure.predictions import Predictions, RowDifferences
 
+_CELLS = 128
+"""At most so many cells of positions show where a difference begins."""
+_LEAST_CELL = 8
+_TOP = 0.01
+"""The share of the tokens whose differences are summed apart, to see whether few tokens carry the whole."""
+
 
 def pair_record(
-    layout: Layout, windows: NDArray[np.int64], one: Sequence[Predictions], two: Sequence[Predictions]
+    layout: Layout,
+    windows: NDArray[np.int64],
+    one: Sequence[Predictions],
+    two: Sequence[Predictions],
+    *,
+    cached_from: int = 0,
 ) -> Record:
-    """What both sides predict in the two windows [2, T + 1] of a pair, summed by position and by distance."""
+    """What both sides predict in the two windows [2, T + 1] of a pair, summed by position and by distance.
+
+    `windows`, `signs` and `top` are of the rows from `cached_from` on, from where a cache can matter.
+    """
     import torch
 
     from lengthwise.measure.predictions import Numbers, difference
 
     labels = torch.from_numpy(windows[:, 1:])
     rows = [difference(*sides, layout.first) for sides in zip(one, two, labels, strict=True)]
-    edges = [edge - layout.first for edge in layout.edges[:-1]]
-    apart = [each.other - each.own for each in rows]
+    apart = np.stack([each.other - each.own for each in rows])
     columns: dict[str, Any] = {
         "difference": np.abs(apart),
         "shift": apart,
         "loss": [each.own for each in rows],
     }
     columns |= {name: [getattr(each, name) for each in rows] for name in ("kl", "same_top")}
+    edges = [edge - layout.first for edge in layout.edges[:-1]]
     sums = {
-        name: np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges).tolist()
-        for name, both in columns.items()
-        if both[0] is not None
+        name: _summed_between(edges, both).tolist() for name, both in columns.items() if both[0] is not None
     }
     half, row = divmod(int(np.argmax(columns["difference"])), layout.length - layout.first)
     warmed = [
@@ -45,14 +58,32 @@ def pair_record(
         for each in two
         if isinstance(each, Numbers) and each.cold is not None
     ]
+    read_back = apart[:, max(0, cached_from - layout.first) :]
+    ordered = np.sort(np.abs(read_back), axis=None)[::-1]
     return {
         **sums,
         **({"prefix_cache": [sum(warmed)]} if warmed else {}),
         "targets": 2 * (layout.length - layout.first),
         "largest": [float(apart[half][row]), half, layout.first + row],
         "bounded": rows[0].bounded,
+        "cells": _summed_between(cell_edges(layout)[:-1], np.abs(apart)).tolist(),
+        "windows": np.abs(read_back).mean(axis=1).tolist(),
+        "signs": [int(np.sign(read_back).sum()), int(np.count_nonzero(read_back))],
+        "top": [float(ordered[: max(1, round(_TOP * ordered.size))].sum()), float(ordered.sum())],
         "benefit": _benefits(layout, rows),
     }
+
+
+def cell_edges(layout: Layout) -> list[int]:
+    """Edges of the cells of rows, from the first that counts: finer than the bins, to see where something begins."""
+    rows = layout.length - layout.first
+    size = max(_LEAST_CELL, -(-rows // _CELLS))
+    return [*range(0, rows, size), rows]
+
+
+def _summed_between(edges: Sequence[int], both: Sequence[Any]) -> NDArray[np.float64]:
+    """Sums over both windows, and over the rows between edges."""
+    return np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges)
 
 
 def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
@@ -78,10 +109,32 @@ def benefit_totals(record: Record, index: int) -> dict[str, list[float]]:
     }
 
 
-def floor_of(records: Sequence[Record]) -> float | None:
-    """The mean difference of the first side from itself, over the records that have it."""
-    found = [record["floor"] for record in records if "floor" in record]
-    return sum(found) / len(found) if found else None
+def fine_curve(records: Sequence[Record], layout: Layout) -> list[Stretch]:
+    """The mean difference by cell, over records of one length."""
+    edges = cell_edges(layout)
+    sums = np.sum([record["cells"] for record in records], axis=0)
+    counts = 2 * len(records) * np.diff(edges)
+    return [
+        Stretch(layout.first + begin, layout.first + end, float(total / n), int(n))
+        for begin, end, total, n in zip(edges, edges[1:], sums, counts, strict=False)
+    ]
+
+
+def floors(records: Sequence[Record], name: str, layout: Layout) -> tuple[float, list[float]] | None:
+    """How far a side differs from itself, over the records that say it: in all, and by bin.
+
+    A bin that was not read again has that of all.
+    """
+    found: list[Mapping[str, Any]] = [record[name] for record in records if record.get(name) is not None]
+    if not found:
+        return None
+    bins = len(layout.edges) - 1
+    sums, tokens = np.zeros(bins), np.zeros(bins)
+    for one in found:
+        sums[: len(one["sums"])] += one["sums"]
+        tokens[: len(one["tokens"])] += one["tokens"]
+    whole = float(sums.sum() / tokens.sum())
+    return whole, [float(total / n) if n else whole for total, n in zip(sums, tokens, strict=True)]
 
 
 def summed(record: Record, parts: Sequence[str]) -> list[float]:
@@ -90,9 +143,9 @@ def summed(record: Record, parts: Sequence[str]) -> list[float]:
 
 
 def equal_up_to(
-    totals: NDArray[np.float64], *, edges: Sequence[int], tolerance: float
+    totals: NDArray[np.float64], *, edges: Sequence[int], tolerances: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Where the first bin begins whose mean is above the tolerance, or the end: [R, bins + 1] -> [R]."""
+    """Where the first bin begins whose mean is above its tolerance, or the end: [R, bins + 1] -> [R]."""
     means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
-    above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
+    above = np.concatenate([means > np.asarray(tolerances), np.ones((len(means), 1), dtype=bool)], axis=1)
     return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]

@@ -54,6 +54,10 @@ class Distributions:
         log_p, ids = (torch.cat([each.cpu() for each in parts]) for parts in zip(*found, strict=True))
         return Numbers(torch.cat(losses), (ids, log_p))
 
+    def losses(self, labels: Tensor, first: int) -> Tensor:
+        """-log p of the labels of rows `first` to T, fp64 on the CPU."""
+        return torch.cat([-_of_labels(self.log_p(rows), labels[rows]) for rows in self.chunks(first)])
+
     def chunks(self, first: int) -> list[slice]:
         """The rows from `first` on, as many at a time as fit in memory."""
         size = chunk_rows(self.model.vocab_size)
@@ -116,6 +120,10 @@ class Numbers(NamedTuple):
         """As `Distributions.numbers`."""
         return self
 
+    def losses(self, labels: Tensor, first: int) -> Tensor:
+        """As `Distributions.losses`."""
+        return self.values
+
 
 Predictions = Distributions | Numbers
 
@@ -171,21 +179,6 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
         bounded = bool(apart)
     _require_finite(torch.stack([own, other, *apart[:1]], dim=1), first)
     return RowDifferences(own.numpy(), other.numpy(), *(each.numpy() for each in apart), bounded=bounded)
-
-
-def self_difference(
-    model: LoadedModel, windows: NDArray[np.int64], views: NDArray[np.int64], whole: Sequence[Predictions]
-) -> float:
-    """The rounding of a model that reads in one pass: mean |d| from itself, `whole`, in the first quarters alone."""
-    quarter = views.shape[1] // 4
-    apart = []
-    for window, view, predicted in zip(windows, views, whole, strict=True):
-        assert isinstance(predicted, FromWeights)
-        labels = torch.from_numpy(window[1 : quarter + 1])
-        [alone] = predictions(model, window[None], view[None, :quarter], 0)
-        rows = difference(FromWeights(model, predicted.hidden[:quarter]), alone, labels, 0)
-        apart.append(abs(rows.other - rows.own).mean())
-    return float(np.mean(apart))
 
 
 def _exact(p: Tensor, q: Tensor, labels: Tensor) -> list[Tensor]:

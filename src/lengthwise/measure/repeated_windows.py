@@ -28,6 +28,8 @@ from cyclopts import Parameter
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Item, WindowMeasurement
 from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
+from lengthwise.text import Corpus, TokenDocuments
+from lengthwise.text.tokens import added_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,6 +113,7 @@ class RepeatedWindows(WindowMeasurement):
     """What measurements of such pairs share: their lengths, and the items."""
 
     task = "difference"
+    reads = "characters"
     along_paths = True
 
     lengths: Annotated[
@@ -152,7 +155,14 @@ class RepeatedWindows(WindowMeasurement):
         return {length: Layout(length, self.decode) for length in self.lengths or ()}
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
-        """Every pair at every length."""
+        """Every pair at every length.
+
+        Raises:
+            UsageError: the tokenizers of both sides make other ids of the text.
+        """
+        corpus, text = text
+        if other is not model:
+            check_same_ids(model.tokenizer, other.tokenizer, _raw_texts(corpus, text, model.tokenizer))
         layouts = self.layouts()
         stretches = self.sampled(text, 2 * layouts[max(layouts)].text)
         found = []
@@ -162,31 +172,32 @@ class RepeatedWindows(WindowMeasurement):
         return found
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Raise UsageError unless all tokenizers, llama.cpp's own among them, make the same ids of windows' text."""
+        """Raise UsageError unless llama.cpp itself makes the ids of the windows' text."""
         from lengthwise.models.llama_cpp import LlamaCpp
 
         shortest = min(each.text for each in self.layouts().values())
         for item in items[:3]:
-            text = model.tokenizer.decode(item.content[0, :shortest])
-            made = [list(each.tokenizer(text, add_special_tokens=False).input_ids) for each in (model, other)]
-            made += [each.ids_of(text) for each in (model, other) if isinstance(each, LlamaCpp)]
-            if any(ids != made[0] for ids in made):
-                counts = " and ".join(str(len(ids)) for ids in made)
-                raise UsageError(
-                    f"the tokenizers make other ids of the same text ({counts} tokens)",
-                    expected="one tokenizer: log-probabilities of other tokens cannot be compared",
-                    fix="compare answers: `lengthwise eval` of each with --out, then both runs",
-                )
+            ids = item.content[0, :shortest]
+            text = model.tokenizer.decode(ids)
+            plain = list(model.tokenizer(text, add_special_tokens=False).input_ids)
+            for side in (model, other):
+                if isinstance(side, LlamaCpp) and (made := side.ids_of(text)) != plain:
+                    raise _other_ids(len(plain), len(made))
 
-    def read_as(
-        self, model: Reader, items: Sequence[Item]
-    ) -> tuple[Layout, NDArray[np.int64], NDArray[np.int64]]:
-        """The layout of a batch, its windows [B, T + 1], two of each item, and what is read of them [B, T]."""
-        windows = np.concatenate([item.content for item in items])
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """The settings. The BOS is a fact of each side."""
+        return {name: value for name, value in super().facts(model, other).items() if name != "bos_id"}
+
+    def windows_of(self, items: Sequence[Item]) -> tuple[Layout, NDArray[np.int64]]:
+        """The layout of a batch, and its windows [B, T + 1], two of each item."""
+        return Layout(items[0].longest, self.decode), np.concatenate([item.content for item in items])
+
+    def views_of(self, model: Reader, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What a side reads of windows [B, T + 1]: all but the last token, with its own BOS; [B, T]."""
         views = windows[:, :-1].copy()
         if (bos_id := self.bos_id(model)) is not None:
             views[:, 0] = bos_id
-        return Layout(items[0].longest, self.decode), windows, views
+        return views
 
 
 def position_edges(length: int) -> list[int]:
@@ -197,3 +208,41 @@ def position_edges(length: int) -> list[int]:
         edges += [edge for edge in (step, step + step // 2) if edge < length]
         step *= 2
     return [*edges, length]
+
+
+_CHECKED_DOCUMENTS, _CHECKED_CHARACTERS = 8, 20_000
+
+
+def check_same_ids(one: Any, other: Any, texts: Sequence[str]) -> None:
+    """Raise UsageError unless two tokenizers make the same ids of texts, and add no more than a BOS of their own."""
+    for text in texts:
+        made = [list(each(text, add_special_tokens=False).input_ids) for each in (one, other)]
+        if made[0] != made[1]:
+            raise _other_ids(*map(len, made))
+    added = [added_tokens(each) for each in (one, other)]
+    plain = [
+        (before if list(before) != [each.bos_token_id] else (), after)
+        for each, (before, after) in zip((one, other), added, strict=True)
+    ]
+    if plain[0] != plain[1]:
+        raise UsageError(
+            f"the tokenizers put other special tokens around a text: {added[0]} and {added[1]}, before and after it",
+            expected="none, or a BOS: a window of a text has at most a BOS",
+        )
+
+
+def _other_ids(one: int, other: int) -> UsageError:
+    return UsageError(
+        f"the tokenizers make other ids of the same text ({one} and {other} tokens)",
+        expected="one tokenizer: log-probabilities of other tokens cannot be compared",
+        fix="compare answers: `lengthwise eval` of each with --out, then both runs",
+    )
+
+
+def _raw_texts(corpus: Any, documents: TokenDocuments, tokenizer: Any) -> list[str]:
+    """Beginnings of documents as they are; of tokens without a text, what they decode to."""
+    if isinstance(corpus, Corpus):
+        some = itertools.islice(corpus.documents.values(), _CHECKED_DOCUMENTS)
+        return [text[:_CHECKED_CHARACTERS] for text in some]
+    some = (document.ids[: _CHECKED_CHARACTERS // 4] for document in documents[:_CHECKED_DOCUMENTS])
+    return [tokenizer.decode(ids) for ids in some]

@@ -270,6 +270,15 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
     return bos_id if begins else None
 
 
+def added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokenizer puts before and after a text by itself."""
+    plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    return tuple(whole), ()
+
+
 def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:
     """A copy of `ids[start : start + length]`, whose first token is replaced by `bos_id` if there is one.
 

@@ -1,0 +1,123 @@
+"""How far a side differs from itself: the floor under every comparison, measured on the run's own tokens.
+
+A model whose weights are here reads a window once more, rounded otherwise: the output of every layer is multiplied by
+1 + u, with u uniform in [-eps / 2, eps / 2] and eps the spacing of the dtype. It reads the first three quarters alone,
+so that kernels work in other shapes too. For SmolLM2-135M and tiny-books in bfloat16 the mean difference from
+itself is 0.9 to 1.2 times that of sound pairs (another attention kernel, a cache, positions with an offset).
+
+An endpoint is asked the same again, alone instead of in a batch; llama.cpp reads the shorter text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lengthwise.measure.predictions import Distributions, FromWeights, Predictions, predictions
+from lengthwise.models import LoadedModel
+from lengthwise.models.hidden import decoder_of
+from lengthwise.models.served.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.measure.repeated_windows import Layout
+    from lengthwise.models import Predictor
+
+LEAST = {"float64": 1e-9, "float32": 5e-5, "float16": 1e-3, "bfloat16": 1e-3}
+"""The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""
+ELSEWHERE = 0.05
+"""The floor of a side that cannot be read again otherwise: what bfloat16 gives SmolLM2-135M."""
+SIXTEEN = torch.finfo(torch.bfloat16).eps
+
+
+def least_of(model: Predictor) -> float:
+    """The least tolerance of a side, by its dtype; that of 16 bits where the dtype is not known."""
+    return LEAST.get(str(getattr(getattr(model, "model", None), "dtype", "")).removeprefix("torch."), 1e-3)
+
+
+@torch.no_grad()
+def own_rounding(
+    model: Predictor,
+    window: NDArray[np.int64],
+    view: NDArray[np.int64],
+    predicted: Predictions,
+    layout: Layout,
+    *,
+    sixteen: bool = False,
+) -> dict[str, Any] | None:
+    """How far a side differs from itself in one window: sums of |d| by bin, tokens by bin, the largest.
+
+    Args:
+        model: the side.
+        window, view: its tokens [T + 1], and what it reads of them [T].
+        predicted: what it predicted there before.
+        layout: the bins.
+        sixteen: round as 16 bits do, to compare with software that computes in them; models with weights alone.
+
+    Returns:
+        None for a predictor of another kind.
+    """
+    first, size = layout.first, len(view)
+    if isinstance(model, LoadedModel):
+        size = size * 3 // 4 + 1 if model.path.in_one_pass and not first else size
+        eps = SIXTEEN if sixteen else torch.finfo(model.model.dtype).eps
+        with _rounded(model.model, eps):
+            [again] = predictions(model, window[None], view[None, :size], first)
+    elif isinstance(predicted, Distributions):
+        size = size if first else size * 3 // 4 + 1
+        [again] = predictions(model, window[None], view[None, :size], first)
+    elif isinstance(model, Endpoint):
+        [again] = predictions(model, window[None], view[None], first)
+    else:
+        return None
+    labels = torch.from_numpy(window[1 : size + 1])
+    before: Predictions = predicted
+    if isinstance(predicted, FromWeights):
+        before = FromWeights(predicted.model, predicted.hidden[:size])
+    losses = [each.losses(labels, first)[: size - first] for each in (before, again)]
+    apart = np.abs((losses[1] - losses[0]).numpy())
+    edges = [edge - first for edge in layout.edges if edge < size]
+    tokens = np.diff([*edges, size - first])
+    sums = np.add.reduceat(apart, edges)
+    return {"sums": sums.tolist(), "tokens": tokens.tolist(), "largest": float(apart.max())}
+
+
+@contextlib.contextmanager
+def _rounded(model: nn.Module, eps: float) -> Iterator[None]:
+    """Round the output of every layer otherwise. The draw is the same each time."""
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def again(states: Tensor) -> Tensor:
+        draw = generators.setdefault(states.device, torch.Generator(states.device).manual_seed(0))
+        exact = states.double() if states.dtype == torch.float64 else states.float()
+        spread = torch.rand(states.shape, generator=draw, device=states.device, dtype=exact.dtype) - 0.5
+        return (exact * (1 + eps * spread)).to(states.dtype)
+
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return (again(output[0]), *output[1:]) if isinstance(output, tuple) else again(output)
+
+    handles = [layer.register_forward_hook(hook) for layer in _layers(model)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of the decoder: its outermost list of modules, the longest of several; without one the embedding."""
+    lists: list[tuple[int, int, nn.ModuleList]] = [
+        (name.count("."), -len(module), module)
+        for name, module in decoder_of(model).named_modules()
+        if isinstance(module, nn.ModuleList)
+    ]
+    if lists:
+        return list(min(lists, key=lambda each: each[:2])[2])
+    embedding: Any = decoder_of(model).get_input_embeddings()
+    return [embedding]

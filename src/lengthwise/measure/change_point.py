@@ -79,15 +79,13 @@ def best_split(curve: Sequence[Stretch]) -> Split | None:
 def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tuple[int, int] | None:
     """The tokens between which a curve leaves its level before the best split; None for less than two stretches.
 
-    A gradual beginning starts before the split: at the first stretch that is twice the tolerance, or, where the curve
-    is below `exact` before it, at the first that is not.
+    A gradual beginning starts before the split, at the first stretch that is twice the tolerance. Where none is, it is
+    the first that is not `exact`.
     """
     if (split := best_split(curve)) is None:
         return None
-    level = 2 * tolerance
-    known_equal = [part for part in curve if part.begin < split.place]
-    zeros = first_above(curve, exact) or 0
-    if zeros and known_equal and split.after > 0.1 * tolerance and zeros <= len(known_equal):
+    level, known_equal = 2 * tolerance, [part for part in curve if part.begin < split.place]
+    if first_above(curve, level) is None and split.after > 0.1 * tolerance:
         level = exact
     index = first_above(curve, level)
     if not index or index > len(known_equal):

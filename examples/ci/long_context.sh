@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Exits with 4 if NEW predicts otherwise than BASE, or uses far context less: long_context.sh BASE NEW [OPTION...]
+# Exits with 4 if NEW predicts otherwise than BASE, or uses far context less, with 5 if it cannot tell: long_context.sh BASE NEW [OPTION...]
 set -euo pipefail
 exec lengthwise compare "$1" "$2" \
   --length "${LENGTH:-4096}" --limit "${WINDOWS:-4}" \
-  --fail-above "${FAIL_ABOVE:-0.05}" --fail-use "${FAIL_USE:-0.2}" "${@:3}"
+  --fail-above "${FAIL_ABOVE:-0.1}" --fail-use "${FAIL_USE:-0.2}" "${@:3}"

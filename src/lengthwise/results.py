@@ -158,7 +158,9 @@ class Results:
                 number = getattr(row, name)
                 assert number is None or math.isfinite(number), f"{row.task}/{row.metric}: {name} is {number}"
         # As they will be read back (tuples become lists), so that results in memory equal those of a file.
-        self.config, self.provenance = (json.loads(json.dumps(each)) for each in (self.config, self.provenance))
+        self.config, self.provenance = (
+            json.loads(json.dumps(each)) for each in (self.config, self.provenance)
+        )
         self.results = _as_lm_eval(self.rows)
 
     def to_json(self) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lengthwise.cli import gates
+from lengthwise.report.difference_verdict import verdict
+from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 
 SIZES = ("--length", 96, "--limit", 3)
@@ -64,17 +68,50 @@ def test_thresholds(lengthwise: Callable[..., Any], model: str, text: list[str])
     assert lengthwise(*words, "--fail-above", 100).code == 0
 
 
-def test_a_lost_benefit() -> None:
-    from lengthwise.cli.compare import _fail_use
-    from lengthwise.results import Results, Row
+def verdict_of(results: Any) -> list[str]:
+    return verdict(parse_results(results).rows)
 
-    row = Row(
-        model="m", task="difference", metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, distance=100
+
+def results_of(*rows: Row) -> Results:
+    return Results(kind="difference", model_name="m", config={}, rows=list(rows))
+
+
+def test_a_lost_benefit(capsys: pytest.CaptureFixture[str]) -> None:
+    about: Any = {"model": "m", "task": "difference", "distance": 100, "documents": 4}
+    clear = Row(metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, **about)
+    kept = Row(metric="benefit_kept", value=0.7, unit="ratio", **about)
+    assert gates.exit_code([gates.use(results_of(clear, kept), 0.2)]) == gates.THRESHOLD_CROSSED
+    assert gates.exit_code([gates.use(results_of(clear, kept), 0.4)]) == 0
+    capsys.readouterr()
+    # A gate that cannot see a loss does not pass.
+    for unclear, why in (
+        (replace(clear, ci_low=-0.1), "no clear benefit"),
+        (replace(clear, ci_low=None, ci_high=None, documents=1), "one document"),
+    ):
+        rows = (unclear, replace(kept, documents=unclear.documents))
+        assert gates.exit_code([gates.use(results_of(*rows), 0.2)]) == gates.UNDECIDED
+        err = capsys.readouterr().err
+        assert "could not decide" in err
+        assert why in err
+
+
+def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    about: Any = {"model": "m", "task": "difference", "length": 256}
+    apart, tolerance = (
+        Row(metric="difference", value=0.06, **about),
+        Row(metric="tolerance", value=0.08, **about),
     )
-    kept = Row(model="m", task="difference", metric="benefit_kept", value=0.7, unit="ratio", distance=100)
-    results = Results(kind="difference", model_name="m", config={}, rows=[row, kept])
-    assert _fail_use(results, 0.2) == 4
-    assert _fail_use(results, 0.4) == 0
+    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.05)]) == gates.UNDECIDED
+    assert "below what rounding gives here" in capsys.readouterr().err
+    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.1)]) == 0
+    more = replace(apart, value=0.09)
+    assert (
+        gates.exit_code([gates.above(results_of(more, tolerance), "difference", 0.05)])
+        == gates.THRESHOLD_CROSSED
+    )
+    # A threshold that is crossed counts more than one that is not decided.
+    undecided = gates.Gate("x", [], "y")
+    assert gates.exit_code([undecided, gates.Gate("x", ["z"])]) == gates.THRESHOLD_CROSSED
 
 
 def test_kept_predictions_give_the_same_numbers(
@@ -85,9 +122,14 @@ def test_kept_predictions_give_the_same_numbers(
         assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
     apart = lengthwise("compare", "a", "b", "--json").json
     assert lengthwise("compare", "a", "b", "--fail-above", 1e-6).code == 4
-    assert lengthwise("compare", "a", "b", "--fail-above", 100, "--fail-use", 100).code == 0
+    # Random models use nothing that is far back, so there is nothing to lose.
+    assert lengthwise("compare", "a", "b", "--fail-above", 100, "--fail-use", 100).code == 5
     in_turn = lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--json").json
     assert in_turn["rows"] == [{**row, "model": in_turn["rows"][0]["model"]} for row in apart["rows"]]
+    # What a direct comparison says, and that KL is a bound.
+    assert both["notes"] == [note for note in apart["notes"] if not note.startswith("kl is")]
+    assert apart["notes"] == in_turn["notes"]
+    assert verdict_of(both) == verdict_of(apart) == verdict_of(in_turn)
 
     def numbers(results: Any) -> dict[Any, float]:
         places = ("metric", "length", "position", "distance")
@@ -97,7 +139,7 @@ def test_kept_predictions_give_the_same_numbers(
     for place, value in whole.items():
         if place[0] == "kl":
             assert kept[place] <= value + 1e-6
-        elif place[0] not in ("floor", "tolerance"):
+        else:
             assert kept[place] == pytest.approx(value, abs=1e-5), place
     # Finished sides are read, not repeated.
     assert (

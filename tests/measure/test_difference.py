@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.change_point import Stretch, beginning, best_split
 from lengthwise.measure.difference import Difference
 from lengthwise.measure.predictions import FromWeights, Numbers, difference, kept, read_kept
 from lengthwise.measure.repeated_windows import Layout, position_edges
 from lengthwise.measure.runner import run
 from lengthwise.models import LoadedModel
 from lengthwise.models.reading_path import ReadingPath, reading_path
-from lengthwise.measure.change_point import Stretch, beginning, best_split
 from lengthwise.report.difference_verdict import evidence, verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject

@@ -72,7 +72,7 @@ def test_a_rope_that_depends_on_the_length(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("cache", "chunk", "place", "decoded"),
     [
-        ("evicts_the_middle", 64, faulty_caches.SINKS + faulty_caches.RECENT, 256),
+        ("evicts_the_middle", 64, faulty_caches.SINKS + faulty_caches.RECENT + 64, 256),
         ("forgets", 64, faulty_caches.FORGETS + 64, 256),
         ("off_by_one", 64, faulty_caches.OFFSET_FROM, 512),
     ],

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Output
-from lengthwise.cli.output import exit_code, fail_above, print_plan, print_results, print_table, show
+from lengthwise.cli.output import print_plan, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import is_url, runs_elsewhere
 from lengthwise.measure.difference import SIDE, Difference
@@ -22,12 +23,14 @@ from lengthwise.settings import Dtype, Subject, override
 _Side = Annotated[tuple[str, ...], Parameter(metavar="KEY=VALUE")]
 _ABOVE = Parameter(
     "--fail-above",
-    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this.",
+    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
+    "with 5 if it is above but within rounding.",
 )
 _Above = Annotated[float | None, _ABOVE]
 _USE = Parameter(
     "--fail-use",
-    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance.",
+    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
+    "none is clear.",
 )
 _Use = Annotated[float | None, _USE]
 
@@ -56,8 +59,9 @@ def compare(
     """Do two configurations of a model predict alike, at every position, and use far context alike?
 
     Reads the same tokens with both and compares their predictions: by position, and in the benefit of passages that
-    come again. A tokenizer that makes other ids is refused. With run folders in place of models: which differences
-    between the runs are more than noise? `lengthwise compare RUN RUN --help` shows the options for that.
+    come again. Each side begins a text as its own tokenizer does; other ids are refused. With run folders in place of
+    models: which differences between the runs are more than noise? `lengthwise compare RUN RUN --help` shows the
+    options for that.
 
     Args:
         first: A: a hub id, folder, .gguf file, embedded name, llama.cpp:FILE.gguf, or the URL of an endpoint.
@@ -76,7 +80,7 @@ def compare(
         lengthwise compare ./model ./model-yarn
         lengthwise compare ./model ./model --b quantize=nf4
         lengthwise compare ./model ./model --b kv_cache=quanto-int4
-        lengthwise compare ./model ./model --b read=decode --fail-above 0.05 --fail-use 0.2
+        lengthwise compare ./model ./model --b read=decode --fail-above 0.1 --fail-use 0.2
         lengthwise compare ./model http://127.0.0.1:8000/v1 --b read=decode --out runs/served
         lengthwise compare ./model llama.cpp:model.gguf --b kv_cache=q8_0
         lengthwise compare ./model --out runs/a
@@ -132,23 +136,13 @@ def _limits(threshold: float | None, fail_use: float | None) -> dict[str, float]
 
 
 def _exit_code(results: Results, limits: Mapping[str, float]) -> int:
-    """4 if a threshold is crossed, else 0."""
-    code = fail_above(results, "difference", limits["--fail-above"]) if "--fail-above" in limits else 0
-    return max(code, _fail_use(results, limits["--fail-use"]) if "--fail-use" in limits else 0)
-
-
-def _fail_use(results: Results, threshold: float) -> int:
-    """The exit code: 4, with the distances on standard error, where B lost a greater share of a clear benefit."""
-    from lengthwise.report.difference_verdict import clear_benefits
-
-    clear = clear_benefits(results.rows)
-    crossed = [
-        f"{row.distance} tokens back: {1 - row.value:.0%}"
-        for row in results.rows
-        if row.metric == "benefit_kept" and row.value is not None and 1 - row.value > threshold
-        if (row.length, row.distance) in clear
-    ]
-    return exit_code(f"the benefit lost is above {threshold:.0%}", crossed)
+    """4 if a threshold is crossed, 5 if one could not be decided, else 0."""
+    found = []
+    if "--fail-above" in limits:
+        found.append(gates.above(results, "difference", limits["--fail-above"]))
+    if "--fail-use" in limits:
+        found.append(gates.use(results, limits["--fail-use"]))
+    return gates.exit_code(found)
 
 
 def compare_runs(

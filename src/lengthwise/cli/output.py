@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import THRESHOLD_CROSSED, Interrupted
@@ -95,24 +95,3 @@ def print_table(table: Table) -> None:
     from lengthwise.report.writers import to_rich
 
     Console(width=None if sys.stdout.isatty() else 160).print(to_rich(table))
-
-
-def fail_above(results: Results, metric: str, threshold: float) -> int:
-    """The exit code: 4, with the lengths on standard error, if the metric's value at any is above the threshold."""
-    from lengthwise.report.tables import headline_rows, row_estimate
-
-    rows = results.rows if metric == "difference" else headline_rows(results.rows)
-    crossed = [
-        (f"{row.length} tokens" if row.position is None else f"tokens {row.position} to {row.position_end}")
-        + f": {row_estimate(row).text}"
-        for row in rows
-        if row.metric == metric and row.value is not None and row.value > threshold
-    ]
-    return exit_code(f"{metric} is above {threshold:g}", crossed)
-
-
-def exit_code(what: str, crossed: Sequence[str]) -> int:
-    """4, with the places on standard error, if a threshold was crossed anywhere."""
-    if crossed and is_main_process():
-        print(f"lengthwise: {what} at {'; '.join(crossed)}", file=sys.stderr)
-    return THRESHOLD_CROSSED if crossed else 0

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import ByteSize
 
+from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
-from lengthwise.cli.output import fail_above, print_plan, print_report, print_table, show
+from lengthwise.cli.output import print_plan, print_report, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject, override
@@ -47,7 +48,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
             return None
         results = show(partial(run, measurement, subject), output)
         if kind.fail_above is not None and threshold is not None:
-            return fail_above(results, kind.fail_above, threshold)
+            return gates.exit_code([gates.above(results, kind.fail_above, threshold)])
         return None
 
     verb.__doc__ = kind.__doc__

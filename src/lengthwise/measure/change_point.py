@@ -45,8 +45,8 @@ def best_split(curve: Sequence[Stretch]) -> Split | None:
     """The split of least squares; None for a curve of less than two stretches.
 
     With stretches i of n_i tokens and means m_i it minimises the sum of n_i (m_i - its side's mean)^2. The place is
-    given with the range of splits whose error is within `_KNOWN` variances of the least. A step within a stretch gives
-    it a mean between both sides' means, which says where in it the step is.
+    given with the range of splits whose error is within `_KNOWN` variances of the least. A step within a stretch
+    gives it a mean between both sides' means, which says where in it the step is.
     """
     if len(curve) < 2:
         return None
@@ -79,8 +79,8 @@ def best_split(curve: Sequence[Stretch]) -> Split | None:
 def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tuple[int, int] | None:
     """The tokens between which a curve leaves its level before the best split; None for less than two stretches.
 
-    A gradual beginning starts before the split, at the first stretch that is twice the tolerance. Where none is, it is
-    the first that is not `exact`.
+    A gradual beginning starts before the split, at the first stretch that is twice the tolerance. Where none is, it
+    is the first that is not `exact`.
     """
     if (split := best_split(curve)) is None:
         return None

@@ -27,9 +27,9 @@ from pydantic import Field
 
 from lengthwise.errors import UsageError
 from lengthwise.files import runs_elsewhere
+from lengthwise.measure.change_point import beginning, mean
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
-from lengthwise.measure.change_point import beginning, mean
 from lengthwise.measure.pair_records import (
     benefit_totals,
     equal_up_to,
@@ -170,7 +170,9 @@ class Difference(RepeatedWindows):
             record = pair_record(layout, windows[pair], one[pair], two[pair], cached_from=self.cached_from)
             again = item.key.endswith("w0000")
             sides = [
-                side_of(each, self.bos_id(each), windows[pair], seen[pair], predicted[pair], layout, beside, again)
+                side_of(
+                    each, self.bos_id(each), windows[pair], seen[pair], predicted[pair], layout, beside, again
+                )
                 for each, seen, predicted, beside in (
                     (model, views[0], one, other),
                     (other, views[1], two, model),
@@ -238,7 +240,9 @@ class Difference(RepeatedWindows):
         plain = partial(self._row, length=layout.length)
         whole, tolerances = self.tolerated(records, layout)
         found = [
-            plain("largest", max(abs(r["largest"][0]) for r in records), n=sum(r["targets"] for r in records)),
+            plain(
+                "largest", max(abs(r["largest"][0]) for r in records), n=sum(r["targets"] for r in records)
+            ),
             plain("tolerance", whole),
             *(
                 plain("tolerance", value, position=begin, position_end=end)
@@ -262,7 +266,9 @@ class Difference(RepeatedWindows):
             ):
                 found.append(plain(name, mean(part) if part else 0.0))
         found.append(plain("windows_apart", *_windows_apart(records, whole)))
-        (top, total), (signs, unequal) = (np.sum([r[name] for r in records], axis=0) for name in ("top", "signs"))
+        (top, total), (signs, unequal) = (
+            np.sum([r[name] for r in records], axis=0) for name in ("top", "signs")
+        )
         if unequal:
             found.append(plain("top_share", float(top / total), unit="share"))
             found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
@@ -277,7 +283,9 @@ class Difference(RepeatedWindows):
         if self.tolerance is not None:
             return self.tolerance, [self.tolerance] * bins
         least = max(record["least"] for record in records)
-        known = [found for name in ("floor_a", "floor_b") if (found := floors(records, name, layout)) is not None]
+        known = [
+            found for name in ("floor_a", "floor_b") if (found := floors(records, name, layout)) is not None
+        ]
         whole = max([least, *(FLOORS * floor for floor, _ in known)])
         by_bin = [max([whole, *(FLOORS * part[index] for _, part in known)]) for index in range(bins)]
         return whole, by_bin

@@ -6,7 +6,7 @@ No tensor of [T, V] is made: hidden states are kept, and logits come a chunk of 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 

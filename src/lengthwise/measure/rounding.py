@@ -1,8 +1,8 @@
 """How far a side differs from itself: the floor under every comparison, measured on the run's own tokens.
 
-A model whose weights are here reads a window once more, rounded otherwise: the output of every layer is multiplied by
-1 + u, with u uniform in [-eps / 2, eps / 2] and eps the spacing of the dtype. It reads the first three quarters alone,
-so that kernels work in other shapes too. For SmolLM2-135M and tiny-books in bfloat16 the mean difference from
+A model whose weights are here reads a window once more, rounded otherwise: the output of every layer is multiplied
+by 1 + u, with u uniform in [-eps / 2, eps / 2] and eps the spacing of the dtype. It reads the first three quarters
+alone, so that kernels work in other shapes too. For SmolLM2-135M and tiny-books in bfloat16 the mean difference from
 itself is 0.9 to 1.2 times that of sound pairs (another attention kernel, a cache, positions with an offset).
 
 An endpoint is asked the same again, alone instead of in a batch; llama.cpp reads the shorter text.

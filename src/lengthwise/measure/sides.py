@@ -65,7 +65,9 @@ def between(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "least": max(a["least"], b["least"], _NO_WEIGHTS if both_elsewhere else 0.0),
         "other_ids": int(a["bos"] != b["bos"]),
-        "more_rows": (b["vocabulary"] or 0) - (a["vocabulary"] or 0) if a["vocabulary"] and b["vocabulary"] else 0,
+        "more_rows": (b["vocabulary"] or 0) - (a["vocabulary"] or 0)
+        if a["vocabulary"] and b["vocabulary"]
+        else 0,
     }
     for name, one, other in (("floor_a", a, b), ("floor_b", b, a)):
         # Beside other software, the weights here are rounded as in 16 bits.

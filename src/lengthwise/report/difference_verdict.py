@@ -71,13 +71,14 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     lengths = sorted(length for metric, length in at if metric == "difference" and length)
     if not lengths:
         return None
+    if not (curve := difference_curve(rows)):
+        return None
     longest = lengths[-1]
     number: Callable[..., float] = lambda metric, default=0.0: (  # noqa: E731
         _value(at.get((metric, longest)) or at.get((metric, None)), default)
     )
     cached_from = number("cached_from")
-    curve, tolerances = difference_curve(rows), _tolerances(rows)
-    decoded = all(part.begin for part in curve)
+    tolerances, decoded = _tolerances(rows), all(part.begin for part in curve)
     # Before a cache is read there is nothing that it could change.
     seen = [part for part in curve if part.begin >= cached_from] or curve
     tolerance = number("tolerance")
@@ -89,7 +90,9 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     moves = _moved(at, lengths) is not None
     place: tuple[int, int] | None = None
     before, kind = 0.0, "equal"
-    apart = first_above([Stretch(p.begin, p.end, p.mean / a, p.n) for p, a in zip(seen, allowed, strict=True)], 1)
+    apart = first_above(
+        [Stretch(p.begin, p.end, p.mean / a, p.n) for p, a in zip(seen, allowed, strict=True)], 1
+    )
     largest = max(_value(at.get(("largest", length))) for length in lengths)
     if max(floors.values()) > NOISY and size < APART * APART * max(floors.values()):
         kind = "unstable" if max(floors.values()) >= APART * 2 * min(floors.values()) else "undecided"
@@ -150,7 +153,7 @@ def _exact_before(
 def _pattern(
     curve: Sequence[Stretch], first: int, allowed: Sequence[float], decoded: bool
 ) -> tuple[Kind, tuple[int, int] | None, float, float]:
-    """(pattern, place, mean before it, mean after it): at the first stretch above its tolerance, or the best split."""
+    """(pattern, place, mean before, mean after): at the first stretch above its tolerance, or at the best split."""
     split = best_split(curve)
     by_split = 0 if split is None else next(i for i, part in enumerate(curve) if part.begin == split.place)
     for index in dict.fromkeys((first, by_split)):
@@ -184,8 +187,8 @@ SHOWN: Mapping[Kind, str] = {
     "undecided": "Whether B predicts as A does cannot be told: rounding alone moves a prediction by {size:.2g} nats "
     "per token here. Compare in float32.",
     "all positions": "B differs from A by {size:.2g} nats per token at all positions alike{cached}{signed}.",
-    "from a place": "B is equal to A up to {low:,} tokens{resolution}, and {size:.2g} nats per token apart beyond, up "
-    "to {longest:,}{signed}.",
+    "from a place": "B is equal to A up to {low:,} tokens{resolution}, and {size:.2g} nats per token apart beyond, "
+    "up to {longest:,}{signed}.",
     "growing": "B differs from A more and more: by {before:.2g} nats per token before token {low:,} and by "
     "{size:.2g} beyond, up to {longest:,}{signed}.",
     "first tokens": "B differs from A by {size:.2g} nats per token in the first {high:,} tokens and by {before:.2g} "
@@ -278,8 +281,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "cache, few bits",
         lambda seen, at: seen.cached and bool(at["exact"]) and seen.size < FEW_BITS and seen.use != "less",
-        "Without the cache both sides are equal. The precision of the cache does this (quantized keys and values), and "
-        "so do tokens that it drops or moves.",
+        "Without the cache both sides are equal. The precision of the cache does this (quantized keys and values), "
+        "and so do tokens that it drops or moves.",
     ),
     (
         "cache, more",
@@ -369,7 +372,9 @@ def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float]) -> str:
         "longest": int(at["longest"]),
         "signed": signed,
         "resolution": f" (it begins between {low:,} and {high:,})" if high > low else "",
-        "cached": f", once a cache is read (from token {at['cached_from']:,.0f} on)" if at["cached_from"] else "",
+        "cached": f", once a cache is read (from token {at['cached_from']:,.0f} on)"
+        if at["cached_from"]
+        else "",
         "windows": at["windows_apart"],
         "unstable": "A" if at["floor_a"] > at["floor_b"] else "B",
     }
@@ -445,7 +450,9 @@ def _use(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "not cle
             )
     farthest = max(clear, key=lambda place: place[1])
     one, two = (_value(at[f"benefit_{side}", *farthest]) for side in "ab")
-    worths = f"a passage {farthest[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
+    worths = (
+        f"a passage {farthest[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
+    )
     if abs(two - one) > 2 * LOST * one:
         return "not clear", f"Whether far context is used alike is not clear from so few documents: {worths}."
     return "alike", f"Far context is used alike: {worths}."
@@ -453,7 +460,9 @@ def _use(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "not cle
 
 def _moved(at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]) -> str | None:
     """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
-    places = {length: _value(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at}
+    places = {
+        length: _value(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at
+    }
     unequal = [length for length, place in places.items() if place < length]
     if len(places) < 2 or not unequal:
         return None

@@ -1,0 +1,109 @@
+"""Thresholds that fail a build: what was crossed, and what could not be decided."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from lengthwise.machine import is_main_process
+
+if TYPE_CHECKING:
+    from lengthwise.results import Results
+
+THRESHOLD_CROSSED = 4
+UNDECIDED = 5
+MEANINGS = {
+    THRESHOLD_CROSSED: "A measured value crossed the threshold given with `--fail-above` or `--fail-use`.",
+    UNDECIDED: "A threshold could not be decided: the difference is within rounding, or A has no clear benefit that "
+    "B could lose.",
+}
+
+
+class Gate(NamedTuple):
+    """What a threshold says of results."""
+
+    what: str
+    """The threshold that is crossed, in words."""
+    crossed: list[str]
+    """Where."""
+    undecided: str | None = None
+    """Why it could not be decided."""
+
+
+def above(results: Results, metric: str, threshold: float) -> Gate:
+    """`--fail-above`: the metric's value at any length, of `difference` in any bin of positions too.
+
+    A difference that is no more than rounding gives at its place is not decided.
+    """
+    from lengthwise.report.difference_verdict import evidence
+    from lengthwise.report.tables import headline_rows, row_estimate
+
+    rows = results.rows if metric == "difference" else headline_rows(results.rows)
+    tolerances = {
+        (row.length, row.position): row.value or 0.0
+        for row in results.rows
+        if row.metric == "tolerance" and metric == "difference"
+    }
+    crossed, within = [], []
+    for row in rows:
+        if row.metric != metric or row.value is None or row.value <= threshold:
+            continue
+        tolerance = tolerances.get((row.length, row.position), tolerances.get((row.length, None), 0.0))
+        where = (
+            f"{row.length} tokens" if row.position is None else f"tokens {row.position} to {row.position_end}"
+        )
+        (crossed if row.value > tolerance else within).append(f"{where}: {row_estimate(row).text}")
+    undecided = None
+    if not any(row.metric == metric and row.value is not None for row in rows):
+        undecided = f"--fail-above {threshold:g}: there is no value of {metric}"
+    if within:
+        undecided = (
+            f"--fail-above {threshold:g} is below what rounding gives here, up to {max(tolerances.values()):.2g} "
+            f"({'; '.join(within)}): compare in float32, or give a greater threshold"
+        )
+    seen = evidence(results.rows) if metric == "difference" else None
+    if seen is not None and seen.pattern in ("unstable", "undecided"):
+        crossed, undecided = [], f"a side differs from itself by {seen.size:.2g} nats per token"
+    return Gate(f"{metric} is above {threshold:g}", crossed, undecided)
+
+
+def use(results: Results, threshold: float) -> Gate:
+    """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one."""
+    from lengthwise.report.difference_verdict import clear_benefits
+
+    clear = clear_benefits(results.rows)
+    kept = [row for row in results.rows if row.metric == "benefit_kept" and row.value is not None]
+    crossed = [
+        f"{row.distance} tokens back: {1 - row.value:.0%}"
+        for row in kept
+        if row.value is not None and 1 - row.value > threshold and (row.length, row.distance) in clear
+    ]
+    undecided = None
+    if not clear:
+        documents = max((row.documents or 0 for row in results.rows if row.distance is not None), default=0)
+        reason = "repeated passages have no clear benefit for A"
+        if documents < 2:
+            reason = "one document gives no interval"
+        undecided = (
+            f"--fail-use {threshold:g}: {reason}: read more documents (--limit), or a text that A can use"
+        )
+    return Gate(f"the benefit lost is above {threshold:.0%}", crossed, undecided)
+
+
+def exit_code(gates: Sequence[Gate]) -> int:
+    """4 if any threshold is crossed, else 5 if any could not be decided, else 0; the reasons go to standard error."""
+    code = 0
+    for gate in gates:
+        if gate.crossed:
+            _say(f"{gate.what} at {'; '.join(gate.crossed)}")
+            code = THRESHOLD_CROSSED
+        elif gate.undecided:
+            _say(f"could not decide: {gate.undecided}")
+            code = code or UNDECIDED
+    return code
+
+
+def _say(words: str) -> None:
+    if is_main_process():
+        print(f"lengthwise: {words}", file=sys.stderr)

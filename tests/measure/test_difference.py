@@ -19,7 +19,8 @@ from lengthwise.measure.repeated_windows import Layout, position_edges
 from lengthwise.measure.runner import run
 from lengthwise.models import LoadedModel
 from lengthwise.models.reading_path import ReadingPath, reading_path
-from lengthwise.report.difference_verdict import evidence, verdict
+from lengthwise.report.difference_evidence import evidence
+from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.testing import tiny_llama, tiny_tokenizer

@@ -81,7 +81,7 @@ def cell_edges(layout: Layout) -> list[int]:
     return [*range(0, rows, size), rows]
 
 
-def _summed_between(edges: Sequence[int], both: Sequence[Any]) -> NDArray[np.float64]:
+def _summed_between(edges: Sequence[int], both: Any) -> NDArray[np.float64]:
     """Sums over both windows, and over the rows between edges."""
     return np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges)
 

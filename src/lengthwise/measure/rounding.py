@@ -119,5 +119,5 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     ]
     if lists:
         return list(min(lists, key=lambda each: each[:2])[2])
-    embedding: Any = decoder_of(model).get_input_embeddings()
-    return [embedding]
+    decoder: Any = decoder_of(model)
+    return [decoder.get_input_embeddings()]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.difference_verdict import difference_bins, verdict
+from lengthwise.report.difference_evidence import difference_bins
+from lengthwise.report.difference_verdict import verdict
 from lengthwise.report.tables import row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
 

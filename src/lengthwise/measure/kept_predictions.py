@@ -131,6 +131,15 @@ def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
     return [begins, *few, *difference_notes(records), *ends]
 
 
+def _lengths_of_both(measurement: Difference, one: Subject, two: Subject) -> tuple[int, ...] | None:
+    """The lengths that both sides have positions for; None while a side is not converted yet, and decides alone."""
+    from lengthwise.models.plan import outline, unknown_cost
+
+    if measurement.lengths is not None or any(unknown_cost(side.model) for side in (one, two)):
+        return measurement.lengths
+    return measurement.resolved(outline(one), outline(two)).lengths
+
+
 def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
     """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
 
@@ -141,7 +150,7 @@ def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: An
     """
     decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
     given = measurement.model_dump(include={"lengths", "windows", "seed", "batch_size", "bos"})
-    kept = KeptPredictions(**given, decode=decode)
+    kept = KeptPredictions(**given | {"lengths": _lengths_of_both(measurement, one, two)}, decode=decode)
     config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:

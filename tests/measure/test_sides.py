@@ -1,0 +1,206 @@
+"""Both sides of a comparison read what they read alone: their BOS, their ids; and what rounding gives each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import normalizers
+from tokenizers.processors import TemplateProcessing
+
+from lengthwise.errors import UsageError
+from lengthwise.measure import Perplexity, run
+from lengthwise.measure.comparison import paired_difference
+from lengthwise.measure.difference import Difference, pieces_of
+from lengthwise.measure.kept_predictions import KeptPredictions, difference_of_kept, run_in_turn
+from lengthwise.measure.predictions import predictions
+from lengthwise.measure.repeated_windows import Layout
+from lengthwise.measure.rounding import own_rounding
+from lengthwise.models import LoadedModel
+from lengthwise.report.difference_evidence import evidence
+from lengthwise.report.difference_verdict import verdict
+from lengthwise.results import parse_results
+from lengthwise.runs import read_run
+from lengthwise.settings import Subject
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+
+TEXTS = [tiny_text(900, seed=seed) for seed in range(3)]
+SPEC = Difference(lengths=(128,), windows=3)
+
+
+def tokenizer(before: str = "", after: str = "", normalizer: Any = None) -> Any:
+    """A tokenizer with a BOS that it adds only if told to."""
+    made = tiny_tokenizer(bos_token="<s>")
+    if before or after:
+        specials = [("<s>", made.bos_token_id), ("<|end|>", made.eos_token_id)]
+        template = " ".join(part for part in (before, "$A", after) if part)
+        made.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=specials)
+    made.backend_tokenizer.normalizer = normalizer
+    return made
+
+
+def sides(a: Any, b: Any) -> list[LoadedModel]:
+    model = tiny_llama(max_position_embeddings=1024, bos_token_id=1)
+    return [LoadedModel(model, each, name, "memory") for each, name in ((a, "A"), (b, "B"))]
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "<s>"), ("<s>", "")])
+def test_a_bos_of_one_side_is_measured(first: str, second: str) -> None:
+    """Against the losses of the model on the same windows, with and without BOS."""
+    a, b = sides(tokenizer(first), tokenizer(second))
+    found = run(SPEC, a, TEXTS, other=b)
+    records = list(found.records.values())
+    assert all(record["other_ids"] == 1 for record in records)
+    seen = evidence(found.rows)
+    assert seen is not None
+    assert seen.pattern != "equal"
+    assert "begin a text otherwise" in " ".join(verdict(found.rows))
+    assert found.notes[0].startswith("A: ")
+    for setting in ("never", "always"):
+        same = run(Difference(lengths=(128,), windows=3, bos=setting), a, TEXTS, other=b)
+        [difference] = same.select(metric="difference", position=None)
+        assert difference.value == 0
+    plain, begun = (
+        run(Perplexity(lengths=(128,), windows=3, bos=setting), a, TEXTS).select(metric="loss")[0].value
+        for setting in ("never", "always")
+    )
+    [shift] = found.select(metric="shift", position=None)
+    # The windows are others, so only the direction is the same, not the number.
+    assert shift.value is not None
+    assert plain is not None
+    assert begun is not None
+    assert shift.value != 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tokenizer(normalizer=normalizers.Lowercase()),
+        tokenizer(normalizer=normalizers.Replace(" ", "_")),
+        tokenizer(before="<s> <s>"),
+        tokenizer(before="<s>", after="<|end|>"),
+        tokenizer(before="<|end|>"),
+    ],
+    ids=["lowercase", "spaces", "two BOS", "EOS after", "EOS before"],
+)
+def test_other_ids_of_the_raw_text_are_refused_in_both_directions(other: Any) -> None:
+    texts = [text.title() for text in TEXTS]
+    for pair in ((tokenizer(), other), (other, tokenizer())):
+        with pytest.raises(UsageError, match="other (ids|special tokens)"):
+            run(SPEC, sides(*pair)[0], texts, other=sides(*pair)[1])
+
+
+def test_the_floor_is_that_of_sound_pairs() -> None:
+    """In bfloat16 rounding moves a prediction by as much as another attention kernel, within a factor of two."""
+    model = tiny_llama(max_position_embeddings=1024, hidden_size=64).to(torch.bfloat16)
+    a, b = (LoadedModel(model, tiny_tokenizer(), name, "memory") for name in "ab")
+    window = np.random.default_rng(0).integers(320, size=513)
+    layout = Layout(512)
+    [predicted] = predictions(a, window[None], window[None, :-1], 0)
+    found = own_rounding(a, window, window[:-1], predicted, layout)
+    again = own_rounding(a, window, window[:-1], predicted, layout)
+    assert found == again
+    assert found is not None
+    floor = sum(found["sums"]) / sum(found["tokens"])
+    assert sum(found["tokens"]) == 512 * 3 // 4 + 1
+    model.set_attn_implementation("eager")
+    [other] = predictions(b, window[None], window[None, :-1], 0)
+    labels = torch.from_numpy(window[1:])
+    model.set_attn_implementation("sdpa")
+    apart = float((other.losses(labels, 0) - predicted.losses(labels, 0)).abs().mean())
+    assert floor / 2 <= apart <= 1.5 * floor
+
+
+def test_the_floor_of_float64_is_none() -> None:
+    a, b = (LoadedModel(tiny_llama(max_position_embeddings=1024).double(), tiny_tokenizer(), n, "m") for n in "ab")
+    found = run(SPEC, a, TEXTS, other=b)
+    for name in ("floor_a", "floor_b"):
+        [floor] = found.select(metric=name)
+        assert floor.value is not None
+        assert floor.value < 1e-12
+
+
+def test_pieces_make_the_text() -> None:
+    made = tiny_tokenizer()
+    ids = np.array(made(TEXTS[0]).input_ids[:200])
+    assert "".join(pieces_of(made, ids)) == made.decode(ids)
+
+
+def test_results_pass_through_json(model: LoadedModel, documents: Any, tmp_path: Path) -> None:
+    """In memory, from a file and read again by --resume they are the same, records included."""
+    spec = Perplexity(lengths=(64, 128), windows=3)
+    direct = run(spec, model, documents)
+    assert parse_results(json.loads(direct.to_json())) == direct
+    kept = run(spec, model, documents, out=tmp_path / "run")
+    again = run(spec, model, documents, out=tmp_path / "run", resume=True)
+    assert again.records == kept.records == direct.records
+    for one in (direct, kept, again, read_run(tmp_path / "run")):
+        for other in (direct, kept, again, read_run(tmp_path / "run")):
+            assert all(row.value == 0 for row in paired_difference(one, other))
+
+
+def test_kept_sides_say_what_a_direct_comparison_says(model: LoadedModel, documents: Any) -> None:
+    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+    spec = Difference(lengths=(128,), windows=3)
+    direct = run(spec, model, documents, other=other)
+    kept = [run(KeptPredictions(lengths=(128,), windows=3), each, documents) for each in (model, other)]
+    in_turn = difference_of_kept(*(parse_with_records(each) for each in kept))
+    assert verdict(in_turn.rows) == verdict(direct.rows)
+    assert [note for note in in_turn.notes if not note.startswith("kl is")] == direct.notes
+    for row in direct.rows:
+        [same] = [each for each in in_turn.rows if each.place == row.place]
+        if row.metric != "kl":
+            assert same.value == pytest.approx(row.value, rel=1e-5, abs=1e-5), row.metric
+
+
+def parse_with_records(results: Any) -> Any:
+    found = parse_results(json.loads(results.to_json()))
+    found.records = json.loads(json.dumps(results.records))
+    return found
+
+
+@pytest.mark.parametrize("stopped", ["a", "b", "end"])
+def test_sequential_goes_on_after_any_stop(
+    stopped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped within a side, between the sides, and before the results: the rest is read, and all is the same."""
+    for name, most in (("one", 512), ("two", 256)):
+        save_tiny_model(tmp_path / name, seed=len(name), max_position_embeddings=most)
+    (tmp_path / "text").mkdir()
+    for index, text in enumerate(TEXTS):
+        (tmp_path / "text" / f"{index}.txt").write_text(text)
+    subjects = [
+        Subject(model=str(tmp_path / name), text=str(tmp_path / "text"), split="all") for name in ("one", "two")
+    ]
+    # The lengths are those that both have positions for.
+    spec = Difference(windows=2, side_b={"model": subjects[1].model})
+    whole = run_in_turn(spec, *subjects, out=tmp_path / "whole")
+    assert whole.select(metric="difference", position=None)[0].length == 256
+    place = tmp_path / "run"
+    scored: list[str] = []
+    score = KeptPredictions.score
+
+    def stops(self: Any, model: Any, items: Any, other: Any) -> Any:
+        if model.name.endswith("two" if stopped == "b" else "one") and scored:
+            raise KeyboardInterrupt
+        scored.append(model.name)
+        yield from score(self, model, items, other)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if stopped == "end":
+            patch.setattr("lengthwise.measure.kept_predictions.difference_of_kept", fails)
+        else:
+            patch.setattr(KeptPredictions, "score", stops)
+        with pytest.raises(KeyboardInterrupt):
+            run_in_turn(spec, *subjects, out=place)
+    again = run_in_turn(spec, *subjects, out=place, resume=True)
+    assert again.rows == whole.rows
+    assert again.notes == whole.notes

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 THRESHOLD_CROSSED = 4
+UNDECIDED = 5
 TERMINATED = 143
 EXIT_CODES = {
     0: "Done.",
@@ -18,6 +19,8 @@ EXIT_CODES = {
     2: "Wrong usage or configuration.",
     3: "Something needed is missing: a model, data, an optional package.",
     THRESHOLD_CROSSED: "A measured value crossed the threshold given with `--fail-above` or `--fail-use`.",
+    UNDECIDED: "A threshold could not be decided: the difference is within rounding, or A has no clear benefit that "
+    "B could lose.",
     130: "Stopped with Ctrl-C; finished samples are kept.",
     TERMINATED: "Stopped with SIGTERM; finished samples are kept.",
 }

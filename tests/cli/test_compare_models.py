@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lengthwise.cli import gates
+from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
@@ -80,7 +81,7 @@ def test_a_lost_benefit(capsys: pytest.CaptureFixture[str]) -> None:
     about: Any = {"model": "m", "task": "difference", "distance": 100, "documents": 4}
     clear = Row(metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, **about)
     kept = Row(metric="benefit_kept", value=0.7, unit="ratio", **about)
-    assert gates.exit_code([gates.use(results_of(clear, kept), 0.2)]) == gates.THRESHOLD_CROSSED
+    assert gates.exit_code([gates.use(results_of(clear, kept), 0.2)]) == THRESHOLD_CROSSED
     assert gates.exit_code([gates.use(results_of(clear, kept), 0.4)]) == 0
     capsys.readouterr()
     # A gate that cannot see a loss does not pass.
@@ -89,7 +90,7 @@ def test_a_lost_benefit(capsys: pytest.CaptureFixture[str]) -> None:
         (replace(clear, ci_low=None, ci_high=None, documents=1), "one document"),
     ):
         rows = (unclear, replace(kept, documents=unclear.documents))
-        assert gates.exit_code([gates.use(results_of(*rows), 0.2)]) == gates.UNDECIDED
+        assert gates.exit_code([gates.use(results_of(*rows), 0.2)]) == UNDECIDED
         err = capsys.readouterr().err
         assert "could not decide" in err
         assert why in err
@@ -101,17 +102,16 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
         Row(metric="difference", value=0.06, **about),
         Row(metric="tolerance", value=0.08, **about),
     )
-    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.05)]) == gates.UNDECIDED
+    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.05)]) == UNDECIDED
     assert "below what rounding gives here" in capsys.readouterr().err
     assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.1)]) == 0
     more = replace(apart, value=0.09)
     assert (
-        gates.exit_code([gates.above(results_of(more, tolerance), "difference", 0.05)])
-        == gates.THRESHOLD_CROSSED
+        gates.exit_code([gates.above(results_of(more, tolerance), "difference", 0.05)]) == THRESHOLD_CROSSED
     )
     # A threshold that is crossed counts more than one that is not decided.
     undecided = gates.Gate("x", [], "y")
-    assert gates.exit_code([undecided, gates.Gate("x", ["z"])]) == gates.THRESHOLD_CROSSED
+    assert gates.exit_code([undecided, gates.Gate("x", ["z"])]) == THRESHOLD_CROSSED
 
 
 def test_kept_predictions_give_the_same_numbers(

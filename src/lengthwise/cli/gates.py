@@ -6,18 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.results import Results
-
-THRESHOLD_CROSSED = 4
-UNDECIDED = 5
-MEANINGS = {
-    THRESHOLD_CROSSED: "A measured value crossed the threshold given with `--fail-above` or `--fail-use`.",
-    UNDECIDED: "A threshold could not be decided: the difference is within rounding, or A has no clear benefit that "
-    "B could lose.",
-}
 
 
 class Gate(NamedTuple):

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import THRESHOLD_CROSSED, Interrupted
+from lengthwise.errors import Interrupted
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:

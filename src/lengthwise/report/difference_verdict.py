@@ -23,6 +23,8 @@ FAR = 1.0
 """Nats a token from which on a difference is more than precision."""
 FEW_BITS = 0.5
 """Nats a token up to which keys and values in few bits are a likely cause of what a cache does."""
+LEAST_WARM = 0.02
+"""Nats a token up to which a warm prefix cache differs by rounding alone."""
 SEEN = 0.2
 """Nats by which the loss of B must fall, and the share of A's loss, to suspect that B sees what it predicts."""
 
@@ -167,7 +169,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     text = _shown(rows, seen, at)
     causes = next(words for _, applies, words in CAUSES if applies(seen, at)).format(**at)
     warmed = ""
-    if at["prefix_cache"] > at["tolerance"]:
+    # Not the tolerance: such a server differs from itself, which raises it.
+    if at["prefix_cache"] > max(LEAST_WARM, 2 * at["floor_a"]):
         warmed = (
             f"With its prefix cache the server predicts otherwise than without: {at['prefix_cache']:.2g} nats per "
             "token apart. The cache returns keys of another prompt, or of other positions."

@@ -52,7 +52,8 @@ def made(config: PreTrainedConfig, attention: str = "sdpa") -> LoadedModel:
 
 def both(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [
-        read(model, TOKENS, BRANCH, PLACES, piece=16) for read in (read_with_branches, read_branch_by_branch)
+        read(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
+        for read in (read_with_branches, read_branch_by_branch)
     ]
 
 
@@ -72,7 +73,7 @@ def test_together_as_one_by_one(kind: str, attention: str) -> None:
 )
 def test_one_by_one_is_a_pass_for_each(kind: str) -> None:
     model = made((TOGETHER | ONE_BY_ONE)[kind], "eager")
-    _, found = read_branch_by_branch(model, TOKENS, BRANCH, PLACES, piece=16)
+    _, found = read_branch_by_branch(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
     for place, branch in zip(PLACES, found, strict=True):
         tokens = torch.from_numpy(np.concatenate([TOKENS[:place], BRANCH]))
         whole = model.hidden_states(tokens[None])[0, place:]
@@ -84,9 +85,9 @@ def test_a_table_that_ends_with_the_text() -> None:
     config = GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=len(TOKENS))
     model = made(config)
     places = [5, 20, len(TOKENS) - len(BRANCH)]
-    _, together = read_with_branches(model, TOKENS, BRANCH, places, piece=16)
+    _, together = read_with_branches(model, TOKENS, [BRANCH] * len(places), places, piece=16)
     assert model.branches
-    _, apart = read_branch_by_branch(model, TOKENS, BRANCH, places, piece=16)
+    _, apart = read_branch_by_branch(model, TOKENS, [BRANCH] * len(places), places, piece=16)
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
 
 
@@ -109,7 +110,7 @@ def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch
         return forward(input_ids=input_ids, **rest)
 
     monkeypatch.setattr(model.model.model, "forward", counted)
-    read_with_branches(model, TOKENS, BRANCH, PLACES, piece=16)
+    read_with_branches(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
     # Places 44 and 60; 20; 5 and 6.
     assert passes == [len(TOKENS), 2 * len(BRANCH), len(BRANCH), 2 * len(BRANCH)]
 
@@ -117,7 +118,7 @@ def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", [*TOGETHER, *ONE_BY_ONE])
 def test_a_text_without_branches(kind: str) -> None:
     model = made((TOGETHER | ONE_BY_ONE)[kind], "eager")
-    text, branches = read_with_branches(model, TOKENS, BRANCH, [], piece=60)
+    text, branches = read_with_branches(model, TOKENS, [], [], piece=60)
     assert len(branches) == 0
     torch.testing.assert_close(
         text, model.hidden_states(torch.from_numpy(TOKENS)[None])[0], rtol=1e-4, atol=1e-4

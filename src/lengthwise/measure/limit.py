@@ -5,8 +5,9 @@ that reads only the last R/4 + 1 .. R tokens before each target, R = `reference`
 
     excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/4 + 1 .. R of them)
 
-After d tokens of the window, for d on a grid, its first passage is repeated. Every second window is read again with
-another first passage, and the repetitions are read after that too (as `Recall`, but with the filler's beginning):
+After d tokens of the window, for d on a grid, its first passage is repeated; so is one inside the window. Every
+second window is read again with other passages in both places, and the repetitions are read after that too (as
+`Recall`, but with the filler's beginning):
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
@@ -16,7 +17,6 @@ docs/explanation/evaluation.md defines the two limits that follow from these, wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -26,9 +26,10 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.limit_curves import sound_up_to, used_level, used_up_to
+from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
+from lengthwise.measure.limit_rows import notes_of, statistics_of, with_headlines
 from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, in_groups
-from lengthwise.measure.statistics import Statistic, equal_bins
+from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
 from lengthwise.text import view
@@ -39,11 +40,16 @@ if TYPE_CHECKING:
 
     from lengthwise.models import Predictor, Reader
 
-_SHOWN_BINS = 32
 _BINS_PER_REFERENCE = 8
 _STEPS_PER_DOUBLING = 3
 _LONGEST, _TIMES_TRAINED = 16384, 8
 _MOST_REFERENCE = 1024
+_INSIDE = 1 / 8
+"""Where the passage inside a window begins, as a share of it: a model may keep more tokens from the beginning than
+the first passage has."""
+_GRAM = 4
+_MOST_ELSEWHERE = 0.5
+"""The share of a passage that may occur elsewhere in its window."""
 
 
 class Limit(WindowMeasurement):
@@ -61,15 +67,25 @@ class Limit(WindowMeasurement):
         title="Effective context length",
         metrics={
             "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
-            "used_up_to": "longest distance at which a repeated passage still helps",
+            "not_sound": "where this is not so, though it is again behind",
+            "sound_again": "where it is so again",
+            "used_up_to": "distance up to which a repeated passage helps, at the beginning and inside",
+            "not_used": "distances at which it does not, though it does again farther back",
+            "used_again": "distances at which it does again",
+            "beginning_up_to": "distance up to which a passage at the beginning helps, if one inside does less far",
             "excess": "loss with all context - loss of the same tokens with the most recent context only",
             "loss": "cross entropy of the next token with all context",
             "tolerance": "the excess up to which predictions count as sound",
             "used_level": "the benefit from which context counts as used",
+            "benefit_nearby": "mean benefit at distances up to the reference",
             "benefit": "what a repeated passage is worth; 0 if the model does not use it",
+            "benefit_inside": "the same of a passage that is not at the beginning",
+            "recent_loss": "cross entropy with the most recent context only",
+            "unigram_loss": "entropy of the token frequencies of a window",
+            "trained_length": "the length that the model was trained for, where it is known",
         },
     )
-    levels = ("tolerance", "used_level")
+    levels = ("tolerance", "used_level", "benefit_nearby", "unigram_loss", "trained_length")
     examples = (
         "lengthwise limit smollm2-135m --out runs/limit",
         "lengthwise limit ./my-model --text notes/ --split all --max-length 32768",
@@ -85,7 +101,8 @@ class Limit(WindowMeasurement):
     """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
     1024."""
     windows: Annotated[Count, Parameter("--limit")] = 8
-    """Windows of text, from as many documents. Every second one shows how far context is used."""
+    """Windows of text, from as many documents. Every second one shows how far context is used. Both numbers need
+    several documents."""
     tolerance: Positive = 0.1
     """The model counts as sound up to the longest context whose mean loss is at most this many nats per token worse
     than with only the most recent tokens."""
@@ -114,6 +131,12 @@ class Limit(WindowMeasurement):
                 expected=f"a reference within it, of at least {2 * _BINS_PER_REFERENCE} tokens, to compare with",
                 fix="give --reference",
             )
+        if trained is not None and reference > trained:
+            raise UsageError(
+                f"the reference of {reference} tokens is longer than the {trained} that {model.name} was trained for",
+                expected="a length at which its predictions are known to be sound",
+                fix=f"give --reference {trained - trained % _BINS_PER_REFERENCE} or less, or leave it out",
+            )
         least = max(2 * reference, 4 * self.passage)
         length = self.length or max(least, min(_LONGEST, _TIMES_TRAINED * (trained or _LONGEST)))
         allowed = min(length, model.max_positions or length)
@@ -141,22 +164,49 @@ class Limit(WindowMeasurement):
         grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
         return [*sorted(distance for distance in grid if distance < 0.95 * last), last]
 
+    @property
+    def inside(self) -> tuple[int, list[int]]:
+        """Where the passage inside the window begins, and its distances: every second one that has room."""
+        end = self.sizes[0] - self.passage
+        least = max(_INSIDE * self.sizes[0], 4 * self.passage)
+        start = next((distance for distance in self.distances if distance >= least), end)
+        return start, [distance for distance in self.distances[::2] if start + distance <= end]
+
+    @property
+    def asked(self) -> list[tuple[int, int]]:
+        """(tokens before a repetition, where its passage begins), ascending."""
+        start, inside = self.inside
+        found = [(distance, 0) for distance in self.distances]
+        return sorted([*found, *((start + distance, start) for distance in inside)])
+
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
-        """Every window; every second one is read `twice`."""
+        """Every window; every second one whose passages are nowhere else in it is read `twice`."""
         length, reference, _ = self.sizes
-        branches = len(self.distances) * (self.passage - 1)
+        branches = len(self.asked) * (self.passage - 1)
         short = len(self._short_views) * reference
-        # The longest context, its targets, and another first passage.
+        # The longest context, its targets, and two other passages.
         windows = self.sampled(text, length + 1 + 2 * self.passage)
+        repetitive = [self._is_repetitive(window.ids[: length + 1]) for window in windows]
+        fresh = [index for index, known in enumerate(repetitive) if not known]
+        # Of so few windows that half of them give no number: as many as a number needs.
+        wanted = (len(windows) + 1) // 2
+        wanted = max(wanted, LEAST_DOCUMENTS) if len(windows) >= LEAST_DOCUMENTS else wanted
+        asked = sorted(fresh, key=lambda index: (index % 2, index))[:wanted]
         found = []
         for index, window in enumerate(windows):
-            twice = index % 2 == 0
+            twice = index in asked
             key = f"L{length}/R{reference}/P{self.passage}/w{index:04d}"
             tokens = length + short + twice * (length + 2 * branches)
-            found.append(
-                self.item(key, window, length, tokens=tokens, twice=twice, table=model.max_positions)
-            )
+            facts: dict[str, Any] = {"twice": twice, "repetitive": repetitive[index]}
+            facts |= {"table": model.max_positions, "trained": model.trained_length}
+            found.append(self.item(key, window, length, tokens=tokens, **facts))
         return found
+
+    def _is_repetitive(self, ids: NDArray[Any]) -> bool:
+        start, inside = self.inside
+        starts = [0, start] if inside else [0]
+        shares = [told_elsewhere(ids, begin, self.passage, self.scored) for begin in starts]
+        return max(shares) > _MOST_ELSEWHERE
 
     @property
     def _short_views(self) -> list[tuple[int, int]]:
@@ -169,22 +219,27 @@ class Limit(WindowMeasurement):
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """Sums by bin of `excess` and `loss`; of windows read `twice` the passage's losses by distance, after the
-        `same` one and a `different` one, that at the window's end.
+        """Sums by bin of `excess` and `loss`, the entropy of the window's tokens; of windows read `twice` the losses
+        of the passages by distance, after the `same` ones and after `different` ones, those behind the window's end.
         """
         tokens = partial(view, start=0, length=self.sizes[0], bos_id=self.bos_id(model))
+        start, inside = self.inside
         for item in items:
             ids = item.content.ids
-            distances = self.distances if item.facts["twice"] else []
-            whole, same = self._losses(model, ids, tokens(ids), distances)
+            asked = self.asked if item.facts["twice"] else []
+            whole, same = self._losses(model, ids, tokens(ids), asked)
             excess = whole - self._short_losses(model, ids)
             record: Record = {
                 name: each.unflatten(0, (-1, self.sizes[2])).sum(dim=1).tolist()
                 for name, each in (("excess", excess), ("loss", whole))
             }
-            if distances:
-                other_ids = np.concatenate([ids[-self.passage :], ids[self.passage :]])
-                _, different = self._losses(model, ids, tokens(other_ids), distances, scored=False)
+            record["unigram"] = unigram_loss(ids[: self.sizes[0] + 1])
+            if asked:
+                other_ids = ids.copy()
+                other_ids[: self.passage] = ids[-self.passage :]
+                if inside:
+                    other_ids[start : start + self.passage] = ids[-2 * self.passage : -self.passage]
+                _, different = self._losses(model, ids, tokens(other_ids), asked, scored=False)
                 record |= {"same": same, "different": different}
             yield record
 
@@ -204,13 +259,14 @@ class Limit(WindowMeasurement):
         model: Predictor,
         ids: NDArray[Any],
         tokens: NDArray[Any],
-        distances: Sequence[int],
+        asked: Sequence[tuple[int, int]],
         *,
         scored: bool = True,
     ) -> tuple[Tensor, list[float]]:
-        """The losses of the targets beyond R, if `scored`, and those of the passage, summed, at each distance.
+        """The losses of the targets beyond R, if `scored`, and those of the passages, summed: of the beginning at
+        each distance, then of the one inside.
 
-        `tokens` are read once; by an endpoint, once for each distance too.
+        `tokens` are read once; by an endpoint, once for each repetition too.
         """
         import torch
 
@@ -218,127 +274,53 @@ class Limit(WindowMeasurement):
         from lengthwise.models.branches import read_with_branches
         from lengthwise.models.loaded_model import target_losses
 
-        (length, reference, _), passage = self.sizes, ids[: self.passage]
-        labels, ends = ids[reference + 1 : length + 1], passage[-self.scored :]
+        length, reference, _ = self.sizes
+        labels = ids[reference + 1 : length + 1]
+        passages = [ids[start : start + self.passage] for _, start in asked]
+        ends, places = [passage[-self.scored :] for passage in passages], [place for place, _ in asked]
         whole, repeated = torch.empty(0), []
         if isinstance(model, LoadedModel):
-            text, branches = read_with_branches(model, tokens, passage[:-1], distances, piece=reference // 2)
-            for distance, hidden in zip(distances, branches, strict=True):
-                repeated.append(target_losses(model, hidden[-self.scored :], ends, first=distance))
+            begun = [passage[:-1] for passage in passages]
+            text, branches = read_with_branches(model, tokens, begun, places, piece=reference // 2)
+            for place, hidden, end in zip(places, branches, ends, strict=True):
+                repeated.append(target_losses(model, hidden[-self.scored :], end, first=place))
             if scored:
                 whole = target_losses(model, text[reference:], labels, first=reference)
         else:
-            for group in in_groups(distances, self.batch_size):
-                views = [np.concatenate([tokens[:distance], passage[:-1]]) for distance in group]
-                repeated += model.token_losses(views, [ends] * len(group))
+            for group in in_groups(zip(places, passages, ends, strict=True), self.batch_size):
+                views = [np.concatenate([tokens[:place], passage[:-1]]) for place, passage, _ in group]
+                repeated += model.token_losses(views, [end for *_, end in group])
             if scored:
                 [whole] = model.token_losses([tokens], [labels])
-        return whole, [each.sum().item() for each in repeated]
+        by_start = sorted(zip(asked, repeated, strict=True), key=lambda each: (each[0][1], each[0][0]))
+        return whole, [each.sum().item() for _, each in by_start]
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The two limits, their levels and their curves."""
-        twice = [record for record in records if "different" in record]
-        if not twice:
-            return []
-        (length, reference, width), distances = self.sizes, self.distances
-        near = max(1, sum(distance <= reference for distance in distances))
-        targets, compared = self.scored, length - reference
-        sound = partial(sound_up_to, start=reference, width=width, tolerance=self.tolerance)
-        used = partial(used_up_to, distances=distances, near=near, share=self.share)
-        level = partial(used_level, near=near, share=self.share)
-
-        def number(some: Sequence[Record], metric: str, totals: Any, n: int | None, **row: Any) -> Statistic:
-            return self.statistic(some, totals, metric=metric, length=length, n=n, **row)
-
-        def by_distance(record: Record) -> list[float]:
-            return [*record["same"], *record["different"], targets]
-
-        each, rows = len(twice) * targets, len(records) * compared
-        found = [
-            number(records, "sound_up_to", lambda r: [*r["excess"], 1], rows, unit="tokens", estimator=sound),
-            number(twice, "used_up_to", by_distance, each * len(distances), unit="tokens", estimator=used),
-            number(records, "tolerance", lambda _: [self.tolerance, 1], None),
-            number(twice, "used_level", by_distance, each * near, estimator=level),
-        ]
-        edges = equal_bins(0, compared // width, _SHOWN_BINS)
-        positions = [reference + width * edge for edge in edges]
-        for metric in ("excess", "loss"):
-            shown = [{**record, metric: np.add.reduceat(record[metric], edges[:-1])} for record in records]
-            found += self.curve(shown, metric, positions, metric=metric, length=length)
-        for index, distance in enumerate(distances):
-            sums = lambda r, i=index: [r["different"][i] - r["same"][i], targets]  # noqa: E731
-            found.append(number(twice, "benefit", sums, each, distance=distance))
-        return found
+        return statistics_of(self, records) if records else []
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The numbers, with intervals as wide as the grid makes them, and `at_least` where measuring ended.
-
-        `used_up_to` has no value where the benefit nearby is not clearly above 0.
-        """
-        found = super().rows(statistics, records)
-        if not found:
-            return []
-        [level] = [row.ci_low for row in found if row.metric == "used_level"]
-        unclear, ends = level is not None and level <= 0, self._ends_with_table(records[0]["table"])
-        return [self._on_the_grid(row, unclear=unclear, ends=ends) for row in found]
-
-    def _on_the_grid(self, row: Row, *, unclear: bool, ends: bool) -> Row:
-        no_interval: dict[str, Any] = {"stderr": None, "ci_low": None, "ci_high": None}
-        if row.metric == "tolerance":
-            return replace(row, **no_interval)
-        if row.metric == "used_up_to" and unclear:
-            return replace(row, value=None, **no_interval)
-        if row.metric not in ("sound_up_to", "used_up_to") or row.value is None:
-            return row
-        low, high, (length, reference, width) = row.ci_low, row.ci_high, self.sizes
-        if row.metric == "sound_up_to":
-            # Between two bins the true place lies within one bin of the edge.
-            low = None if low is None else max(low - width, reference)
-            high = None if high is None else min(high + width, length)
-            is_open = row.value >= length and not ends
-        else:
-            places = (0, *self.distances)
-            low = None if low is None else max(place for place in places if place <= low)
-            high = None if high is None else min(place for place in places if place >= high)
-            is_open = row.value >= places[-1]
-        return replace(row, ci_low=low, ci_high=high, at_least=is_open or None)
-
-    def _ends_with_table(self, table: int | None) -> bool:
-        """Whether the model can read no longer context, by its table of positions (to half the reference)."""
-        length, reference, _ = self.sizes
-        return table is not None and length > table - reference // 2
+        """The numbers. Both limits have a value only where the documents support it."""
+        return with_headlines(self, super().rows(statistics, records), statistics, records)
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What the two numbers mean, where they are open or undefined, and what every measurement says."""
-        notes = super().notes(model, other, items, results)
-        by_metric = {row.metric: row for row in results.rows if row.position is None and row.distance is None}
-        if not by_metric:
-            return notes
-        (length, reference, _), distances = self.sizes, self.distances
-        sound, used = by_metric["sound_up_to"], by_metric["used_up_to"]
-        ends = self._ends_with_table(model.max_positions)
-        found = [
-            f"Sound: up to there the loss with all context is at most {self.tolerance:g} nats above the loss with "
-            f"the last {reference // 4 + 1} to {reference} tokens of it.",
-            f"Used: up to there the benefit of a repeated passage is at least {self.share:.0%} of that at "
-            f"distances up to {max(reference, distances[0])} tokens.",
-        ]
-        if sound.value == reference:
-            found.append(
-                f"Not sound beyond the reference of {reference} tokens: the limit may lie below it; "
-                "measure again with a smaller --reference."
-            )
-        if ends and sound.value is not None and sound.value >= length:
-            found.append(f"Sound to the end: the model's table of {model.max_positions} positions.")
-        for row, end in ((sound, length), (used, distances[-1])):
-            if row.at_least:
-                found.append(f"{row.metric}: no end was found up to {end} tokens; this is a lower bound.")
-            elif row.ci_high is not None and row.ci_high >= end and not ends:
-                found.append(
-                    f"{row.metric}: the upper end of the interval is {end}, where measuring ended; it is open."
-                )
-        if used.value is None:
-            found.append(
-                "used_up_to is not defined: even nearby the benefit of a repeated passage is not clearly above 0."
-            )
-        return found + notes
+        return notes_of(self, model, items, results.rows) + super().notes(model, other, items, results)
+
+
+def told_elsewhere(ids: NDArray[Any], start: int, size: int, scored: int) -> float:
+    """The share of a passage's last tokens that also follow the same three tokens elsewhere in the window."""
+    tokens = ids.astype(np.int64)
+    keys = np.zeros(len(tokens) - _GRAM + 1, dtype=np.int64)
+    for offset in range(_GRAM):
+        keys = keys * 1_000_003 + tokens[offset : offset + len(keys)]
+    first, end = start + size - scored - _GRAM + 1, start + size - _GRAM + 1
+    others = np.concatenate([keys[: max(0, start - _GRAM + 1)], keys[start + size :]])
+    return float(np.isin(keys[max(0, first) : end], others).mean())
+
+
+def unigram_loss(ids: NDArray[Any]) -> float:
+    """Entropy of a window's token frequencies, in nats, corrected for their small counts (Miller and Madow)."""
+    _, counts = np.unique(ids, return_counts=True)
+    shares = counts / len(ids)
+    return float(-(shares * np.log(shares)).sum() + (len(counts) - 1) / (2 * len(ids)))

@@ -1,69 +1,82 @@
-"""Where a curve of `limit` crosses a level for good.
+"""Where a curve of `limit` crosses a level, and which places its documents do not exclude.
 
-A limit is the length that minimises the cumulative sum of (excess - tolerance), or of (level - benefit). It is
-where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin before it does not
-count and no smoothing width needs choosing.
+A curve is given by document: `beyond` [D, B] is what each of B bins, or distances, lies beyond the level (excess -
+tolerance, level - benefit), summed over the windows of the document. With S(k) the sum over all documents and the
+first k bins, the crossing is the last argmin of S. It is where the isotonic (rising) fit of the curve crosses the
+level, so a single bad bin does not count and no smoothing width needs choosing.
+
+A stretch that is clearly beyond the level ends the curve, whatever comes after it: one last crossing does not decide.
+The interval inverts a test: it holds each k whose S(k) is not clearly above the least. Clear is Student's t over the
+documents, which holds for few of them too; a bootstrap of four documents cannot leave their range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.measure.statistics import students_t
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The number of steps of each curve before it rises above its level for good.
-
-    argmin over k of sum over i < k of (curve_i - level); the largest such k. Curves [R, B], level [R] -> [R],
-    0 .. B.
-    """
-    paid = np.cumsum(curves - level[:, None], axis=1)
-    paid = np.concatenate([np.zeros((len(curves), 1)), paid], axis=1)
-    return paid.shape[1] - 1 - paid[:, ::-1].argmin(axis=1)
+_INTERVAL_TAIL = 0.05
+"""Of one place. The least of S is of the same documents, so that the interval as a whole covers 95 % or more."""
+_STRETCH_TAIL = 0.005
+"""Of one stretch: many are looked at."""
 
 
-def sound_up_to(
-    totals: NDArray[np.float64], *, start: int, width: int, tolerance: float
-) -> NDArray[np.float64]:
-    """Tokens of context up to which the mean excess loss stays within `tolerance` (nats a token): [R].
+@dataclass(frozen=True)
+class Crossing:
+    """How many steps of a curve are within its level."""
 
-    `totals` [R, B + 1] are the summed excess of each bin of `width` rows, the first after `start` tokens, and the
-    number of windows.
-    """
-    excess = totals[:, :-1] / (totals[:, -1:] * width)
-    return start + width * rises_above(excess, np.full(len(totals), tolerance)).astype(np.float64)
-
-
-def benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Benefit a token at each of K distances: [R, K].
-
-    `totals` [R, 2 K + 1] are the losses after the same passage at each distance, after a different one, and the
-    number of targets.
-    """
-    count = totals.shape[1] // 2
-    return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
+    steps: int
+    low: int
+    high: int
+    """The fewest and the most steps that the documents do not exclude."""
+    stop: int
+    """Where the curve clearly returns; the number of its steps where it does not."""
+    back: int
+    """The last step of what returns; `stop` where nothing does."""
 
 
-def used_level(totals: NDArray[np.float64], *, near: int, share: float) -> NDArray[np.float64]:
-    """`share` of the mean benefit at the first `near` distances: [R]. Totals as in `benefits`."""
-    return share * benefits(totals)[:, :near].mean(axis=1)
+def crossing(beyond: NDArray[np.float64]) -> Crossing:
+    """Where a curve [D, B] crosses its level. With one document the interval is the whole curve."""
+    sums = np.concatenate([np.zeros((len(beyond), 1)), np.cumsum(beyond, axis=1)], axis=1)
+    stop, back = _return(sums)
+    sums = sums[:, : stop + 1]
+    steps = int(last_argmin(sums.sum(axis=0)))
+    low, *_, high = [*np.flatnonzero(~clearly_above(sums - sums[:, [steps]], _INTERVAL_TAIL))] * 2
+    return Crossing(steps, int(low), int(high), stop, back)
 
 
-def used_up_to(
-    totals: NDArray[np.float64], *, distances: Sequence[int], near: int, share: float
-) -> NDArray[np.float64]:
-    """Tokens of distance up to which the benefit stays above `used_level`: [R]. Totals as in `benefits`.
+def last_argmin(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The last place of the least value, along the last axis."""
+    return values.shape[-1] - 1 - values[..., ::-1].argmin(axis=-1)
 
-    The middle (geometric) of the last distance within and the first beyond; the greatest distance if all
-    are within, 0 if none is. NaN where nearby there is no benefit.
-    """
-    level = used_level(totals, near=near, share=share)
-    steps = rises_above(-benefits(totals), -level)
-    grid = np.asarray(distances, dtype=np.float64)
-    places = np.concatenate([[0.0], np.sqrt(grid[:-1] * grid[1:]), grid[-1:]])
-    return np.where(level > 0, places[steps], np.nan)
+
+def clearly_above(totals: NDArray[np.float64], tail: float) -> NDArray[np.bool_]:
+    """Whether the sum over D documents [D, ...] is above 0 by more than Student's t allows for noise."""
+    count = len(totals)
+    if count < 2:
+        return np.zeros(totals.shape[1:], dtype=bool)
+    error = totals.std(axis=0, ddof=1) / np.sqrt(count)
+    return totals.mean(axis=0) > students_t(1 - tail, count - 1) * error
+
+
+def _return(sums: NDArray[np.float64]) -> tuple[int, int]:
+    """Of cumulative sums [D, B + 1]: where the curve returns after a clear stretch beyond, and up to where."""
+    total, last = sums.sum(axis=0), sums.shape[1] - 1
+    for end in range(1, last + 1):
+        least = int(last_argmin(total[: end + 1]))
+        if not clearly_above(sums[:, end] - sums[:, least], _STRETCH_TAIL):
+            continue
+        # The stretch has begun. It ends where the sum is greatest before it clearly falls again.
+        for later in range(end + 1, last + 1):
+            peak = least + int(total[least : later + 1].argmax())
+            if clearly_above(sums[:, peak] - sums[:, later], _STRETCH_TAIL):
+                return peak, peak + int(last_argmin(total[peak:]))
+        break
+    return last, last

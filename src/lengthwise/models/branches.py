@@ -35,7 +35,7 @@ _MOST_NODES = 512
 def read_with_branches(
     model: LoadedModel,
     tokens: NDArray[np.integer],
-    branch: NDArray[np.integer],
+    branches: Sequence[NDArray[np.integer]],
     places: Sequence[int],
     *,
     piece: int,
@@ -48,7 +48,7 @@ def read_with_branches(
     Args:
         model: the model.
         tokens: the text, ids [T].
-        branch: the tokens of every branch, ids [N].
+        branches: the tokens of each branch, ids [N], equally many.
         places: the tokens before each branch, ascending, 1 .. T.
         piece: the most tokens in a pass where the text is read branch by branch.
 
@@ -65,37 +65,40 @@ def read_with_branches(
         def last_alone() -> Tensor:
             alone = reader.fork()
             alone.cut(places[-1])
-            return alone.read(branch[None])[0]
+            return alone.read(branches[-1][None])[0]
 
-        branches = _proven(
+        found = _proven(
             model,
-            places[-1] + len(branch),
-            lambda: [*_by_doubling(reader.fork(), branch, places)],
+            places[-1] + len(branches[-1]),
+            lambda: [*_by_doubling(reader.fork(), branches, places)],
             last_alone,
         )
-        if branches is not None:
-            return text, torch.stack(branches)
-    return read_branch_by_branch(model, tokens, branch, places, piece=piece)
+        if found is not None:
+            return text, torch.stack(found)
+    return read_branch_by_branch(model, tokens, branches, places, piece=piece)
 
 
 def read_branch_by_branch(
     model: LoadedModel,
     tokens: NDArray[np.integer],
-    branch: NDArray[np.integer],
+    branches: Sequence[NDArray[np.integer]],
     places: Sequence[int],
     *,
     piece: int,
 ) -> tuple[Tensor, Tensor]:
     """`read_with_branches` by its definition: the text up to each place, then the branch."""
-    reader, text, branches = reader_of(model), [], []
+    reader, text, found = reader_of(model), [], []
     for begin, end in pairwise(sorted({0, len(tokens), *range(piece, len(tokens), piece), *places})):
         text.append(reader.read(tokens[None, begin:end])[0])
-        if end in places:
-            branches.append(reader.fork().read(branch[None])[0])
-    return torch.cat(text), torch.stack(branches) if branches else text[0][:0]
+        for branch, place in zip(branches, places, strict=True):
+            if place == end:
+                found.append(reader.fork().read(branch[None])[0])
+    return torch.cat(text), torch.stack(found) if found else text[0][:0]
 
 
-def _by_doubling(reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int]) -> Tensor:
+def _by_doubling(
+    reader: PieceReader, branches: Sequence[NDArray[np.integer]], places: Sequence[int]
+) -> Tensor:
     """The branches [K, N, ...], from the farthest to the nearest; the text is forgotten on the way.
 
     So no branch is compared with a text of more than twice its own, and the mask stays small.
@@ -106,20 +109,20 @@ def _by_doubling(reader: PieceReader, branch: NDArray[np.integer], places: Seque
         some = [place for place in left if 2 * place > left[-1]]
         left = left[: -len(some)]
         reader.cut(some[-1])
-        found.insert(0, _in_one_pass(reader, branch, some, some[-1]))
+        found.insert(0, _in_one_pass(reader, branches[len(left) : len(left) + len(some)], some, some[-1]))
     return torch.cat(found)
 
 
 def _in_one_pass(
-    reader: PieceReader, branch: NDArray[np.integer], places: Sequence[int], read: int
+    reader: PieceReader, branches: Sequence[NDArray[np.integer]], places: Sequence[int], read: int
 ) -> Tensor:
     """The branches [K, N, ...] of a text of `read` tokens."""
-    size, before = len(branch), torch.tensor(places)[:, None]
+    size, before = len(branches[0]), torch.tensor(places)[:, None]
     text = (torch.arange(read) < before).repeat_interleave(size, dim=0)
     own = torch.ones(size, size, dtype=torch.bool).tril()
     mask = torch.cat([text, torch.block_diag(*[own] * len(places))], dim=1)
     positions = (before + torch.arange(size)).flatten().numpy()
-    return reader.read_beside(np.tile(branch, len(places)), positions, mask).unflatten(0, (-1, size))
+    return reader.read_beside(np.concatenate(branches), positions, mask).unflatten(0, (-1, size))
 
 
 def read_tree(

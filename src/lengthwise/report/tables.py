@@ -248,6 +248,17 @@ def row_estimate(row: Row) -> Estimate:
     return Estimate(row.value, row.ci_low, row.ci_high, signed=signed, at_least=bool(row.at_least))
 
 
+def row_text(row: Row) -> str:
+    """The value with its interval; nats without one have three decimals."""
+    return f"{row.value:.3f}" if row.ci_low is None and row.unit == "nats" else row_estimate(row).text
+
+
+def tokens_text(row: Row) -> str:
+    """A number of tokens with its interval."""
+    ends = f" [{row.ci_low:,.0f}, {row.ci_high:,.0f}]" if row.ci_low is not None else ""
+    return f"{'at least ' if row.at_least else ''}{row.value:,.0f}{ends} tokens"
+
+
 def _metrics(rows: Sequence[Row], places: Sequence[str]) -> dict[str, Sequence[Cell]]:
     """The first columns: the task if there are several, the metric, and the places that are filled."""
     shown: dict[str, Sequence[Cell]] = {}

@@ -9,7 +9,8 @@ from typing import Any
 
 from lengthwise.report.difference_evidence import difference_bins
 from lengthwise.report.difference_verdict import verdict
-from lengthwise.report.tables import row_estimate, tasks_in_order
+from lengthwise.report.limit_answer import limit_sentences
+from lengthwise.report.tables import row_estimate, row_text, tasks_in_order, tokens_text
 from lengthwise.results import Results, Row
 
 WIDTH = 80
@@ -87,38 +88,35 @@ def _recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
-    sound, used, tolerance = numbers["sound_up_to"], numbers.get("used_up_to"), numbers.get("tolerance")
-    within = f"{tolerance.value:g}" if tolerance else "the tolerated"
-    if used is None:
-        use = "How far back context is used is not clear: a passage nearby has no clear benefit either."
-    elif not used.value:
-        use = "A repeated passage has no benefit at any distance measured."
-    else:
-        share = f"{100 * config['share']:g} % of " if "share" in config else ""
-        use = (
-            f"Context is used up to {_tokens(used)} back: up to there a repeated passage keeps at least {share}its "
-            "benefit nearby."
-        )
+    tolerance = numbers["tolerance"]
+    marks = {
+        metric: {f"{words} up to {tokens_text(numbers[metric])}": _number(numbers[metric])}
+        for metric, words in (("sound_up_to", "sound"), ("used_up_to", "used"))
+        if metric in numbers and numbers[metric].value
+    }
+    excess = _joined([row for row in rows if row.metric == "excess"])
+    # What decided is marked.
+    curve = "benefit_inside" if "beginning_up_to" in numbers else "benefit"
     return [
-        f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at "
-        f"most {within} nats per token above the loss with only the most recent tokens.",
-        use,
+        *limit_sentences(rows, config),
         *_plot(
-            [
-                (row.position_end or 0, row)
-                for row in _joined([row for row in rows if row.metric == "excess"])
-            ],
+            [(row.position_end or 0, row) for row in excess],
             "context",
-            f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
-            marks={f"sound up to {_tokens(sound)}": _number(sound)},
-            levels=[0.0, *([_number(tolerance)] if tolerance else [])],
+            f"excess loss, nats per token; lines at 0 and at the tolerance, {tolerance.value:g}",
+            marks=marks.get("sound_up_to"),
+            levels=[0.0, _number(tolerance)],
         ),
-        *_plot_by(
-            "distance",
-            _curve(rows, "benefit"),
-            "benefit of a repeated passage, nats per token; line at 0",
-            marks={f"used up to {_tokens(used)}": _number(used)} if used and used.value else {},
-            levels=[0.0],
+        *(
+            line
+            for metric, which in (("benefit", "repeated passage"), ("benefit_inside", "passage from inside"))
+            if metric in ("benefit", curve)
+            for line in _plot_by(
+                "distance",
+                _curve(rows, metric),
+                f"benefit of a {which}, nats per token; line at 0",
+                marks=marks.get("used_up_to", {}) if metric == curve else {},
+                levels=[0.0],
+            )
         ),
     ]
 
@@ -159,7 +157,7 @@ def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         lines += _in_per_cent("  depth", lengths, "tokens; per cent", found)
     return [
         *lines,
-        *(f"Effective length: {_tokens(row)}." for row in rows if row.metric == "effective_length"),
+        *(f"Effective length: {tokens_text(row)}." for row in rows if row.metric == "effective_length"),
     ]
 
 
@@ -228,7 +226,7 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], li
     "misalignment": ("jeffreys", _misalignment_answer),
     "perplexity": ("loss", _perplexity_answer),
     "recall": ("benefit", _recall_answer),
-    "limit": ("sound_up_to", _limit_answer),
+    "limit": ("tolerance", _limit_answer),
     "longppl": ("perplexity", _longppl_answer),
     "influence": ("gain", _influence_answer),
     "difference": ("difference", _difference_answer),
@@ -323,19 +321,8 @@ def _number(row: Row) -> float:
     return row.value or 0.0
 
 
-def row_text(row: Row) -> str:
-    """The value with its interval; nats without one have three decimals."""
-    return f"{row.value:.3f}" if row.ci_low is None and row.unit == "nats" else row_estimate(row).text
-
-
 def _value(row: Row) -> str:
     return row_estimate(row).value_text
-
-
-def _tokens(row: Row) -> str:
-    """A number of tokens with its interval."""
-    ends = f" [{row.ci_low:,.0f}, {row.ci_high:,.0f}]" if row.ci_low is not None else ""
-    return f"{'at least ' if row.at_least else ''}{row.value:,.0f}{ends} tokens"
 
 
 def _per_cent(row: Row) -> str:

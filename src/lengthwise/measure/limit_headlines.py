@@ -1,0 +1,180 @@
+"""The two numbers of `limit` from totals by document: with an interval that supports them, or not at all.
+
+`sound_up_to` comes from one curve, `used_up_to` from two: of a passage at the window's beginning, and of one inside
+it. A model that keeps its first tokens and forgets the rest uses the first passage alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.measure.limit_curves import Crossing, crossing, last_argmin
+from lengthwise.measure.statistics import students_t
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEAST_DOCUMENTS = 3
+"""With fewer there is no number. `checks/lab/limit_null.py` simulates coverage for each number of documents."""
+LEAST_BENEFIT = 0.05
+"""Nats a token. A smaller benefit does not count, however sure it is."""
+_NEARBY_TAIL = 0.025
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A limit in tokens; no value where the documents support none."""
+
+    value: float | None
+    low: float
+    high: float
+    open: bool
+    """Whether the curve has no end: the value is a lower bound."""
+    stop: int
+    """The steps of the curve that the value is made from."""
+    gap: tuple[int, int] | None = None
+    """Where the curve is clearly beyond its level between two stretches within; the value is before it."""
+    again: tuple[int, int] | None = None
+    """The stretch after the gap."""
+    beginning: float | None = None
+    """Up to where the window's beginning is used, where what is inside is clearly used less far."""
+
+    def supported(self, documents: int, *, some_end: bool) -> Headline:
+        """Without its value if there are too few documents, or if they exclude no place at all."""
+        kept = some_end and documents >= LEAST_DOCUMENTS
+        return self if kept else replace(self, value=None, gap=None, again=None, beginning=None)
+
+
+@dataclass(frozen=True)
+class SoundCurve:
+    """Totals [D, B + 1]: the summed excess of each bin of `width` rows, the first after `start`; the windows."""
+
+    start: int
+    width: int
+    tolerance: float
+
+    def headline(self, totals: NDArray[np.float64]) -> Headline:
+        """The number with its interval."""
+        beyond = totals[:, :-1] - self.tolerance * self.width * totals[:, -1:]
+        places = self.start + self.width * np.arange(beyond.shape[1] + 1)
+        found, bins = crossing(beyond), beyond.shape[1]
+        # Between two bins the true place lies within one bin of the edge.
+        low, high = max(found.low - 1, 0), min(found.high + 1, bins)
+        head = Headline(
+            float(places[found.steps]),
+            float(places[low]),
+            float(places[high]),
+            found.steps == bins,
+            found.stop,
+        )
+        if found.stop < bins:
+            begin, end, back = (int(places[each]) for each in (found.steps, found.stop, found.back))
+            head = replace(head, gap=(begin, end), again=(end, back))
+        return head.supported(len(totals), some_end=low > 0 or high < bins)
+
+    def estimate(self, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
+        """The number of R samples [R, B + 1], from the part of the curve that `head` is of."""
+        excess = totals[:, : head.stop] / (totals[:, -1:] * self.width)
+        return self.start + self.width * _crossings(excess - self.tolerance).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class UsedCurve:
+    """Totals [D, 2 (K + H) + 1]: losses after the same passage, then after a different one, and the targets.
+
+    Of the passage at the beginning at K `distances`, then of the one from `inside_from` on at H distances `inside`.
+    """
+
+    distances: Sequence[int]
+    inside: Sequence[int]
+    inside_from: int
+    near: int
+    """The first of the distances that count as nearby."""
+    share: float
+
+    def benefits(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Nats a token at every distance: [R, K + H]."""
+        count = totals.shape[1] // 2
+        return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
+
+    def nearby(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean benefit nearby: [R]."""
+        return self.benefits(totals)[:, : self.near].mean(axis=1)
+
+    def nearby_interval(self, totals: NDArray[np.float64]) -> tuple[float, float] | tuple[None, None]:
+        """Its interval from totals by document; it is above LEAST_BENEFIT where the benefit counts."""
+        count, targets = len(totals), totals[:, -1]
+        if count < 2:
+            return None, None
+        mean = float(self.nearby(totals.sum(axis=0, keepdims=True))[0])
+        away = (self.nearby(totals) - mean) * targets / targets.mean()
+        error = students_t(1 - _NEARBY_TAIL, count - 1) * float(away.std(ddof=1)) / math.sqrt(count)
+        return mean - error, mean + error
+
+    def level(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The benefit from which context counts as used: [R]."""
+        return np.maximum(self.share * self.nearby(totals), LEAST_BENEFIT)
+
+    def headline(self, totals: NDArray[np.float64]) -> Headline:
+        """The number with its interval."""
+        documents, count, last = len(totals), len(self.distances), self.distances[-1]
+        # Sums, so that a document with more windows counts more.
+        benefits, targets = self.benefits(totals) * totals[:, -1:], totals[:, -1:]
+        nearby = benefits[:, : self.near].mean(axis=1, keepdims=True)
+        least, _ = self.nearby_interval(totals)
+        if least is None or least <= LEAST_BENEFIT:
+            return Headline(None, 0.0, last, False, count)
+        by_share = self.share * nearby.sum() >= LEAST_BENEFIT * targets.sum()
+        beyond = (self.share * nearby if by_share else LEAST_BENEFIT * targets) - benefits
+        head = _on_grid(crossing(beyond[:, :count]), self.distances)
+        # Where the beginning is no longer used, what is inside shows nothing of an end.
+        asked = sum(self.inside_from + distance <= (head.value or 0) for distance in self.inside)
+        if asked:
+            within = crossing(beyond[:, count : count + asked])
+            inside = _on_grid(within, self.inside)
+            if within.high < asked:
+                head = replace(inside, open=False, gap=None, again=None, beginning=head.value)
+            elif within.low < asked:
+                head = replace(head, low=min(head.low, inside.low))
+        return head.supported(documents, some_end=head.low > 0 or head.high < last)
+
+    def estimate(self, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
+        """The number of R samples, from the part of the curve that `head` is of; NaN without a benefit nearby."""
+        inside = head.beginning is not None
+        first = len(self.distances) if inside else 0
+        benefits = self.benefits(totals)[:, first : first + head.stop]
+        places = _places(self.inside if inside else self.distances)
+        found = places[_crossings(self.level(totals)[:, None] - benefits)]
+        return np.where(self.nearby(totals) >= LEAST_BENEFIT, found, np.nan)
+
+
+def _crossings(beyond: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The steps of each curve [R, B] within its level."""
+    return last_argmin(np.concatenate([np.zeros((len(beyond), 1)), np.cumsum(beyond, axis=1)], axis=1))
+
+
+def _places(grid: Sequence[int]) -> NDArray[np.float64]:
+    """By steps: the (geometric) middle of the last distance within and the first beyond; 0 and the greatest."""
+    distances = np.asarray(grid, dtype=np.float64)
+    return np.concatenate([[0.0], np.sqrt(distances[:-1] * distances[1:]), distances[-1:]])
+
+
+def _on_grid(found: Crossing, grid: Sequence[int]) -> Headline:
+    """A crossing as distances: its interval ends at distances that were measured."""
+    ends = (0, *grid, grid[-1])
+    head = Headline(
+        float(_places(grid)[found.steps]),
+        ends[found.low],
+        ends[found.high + 1],
+        found.steps == len(grid),
+        found.stop,
+    )
+    if found.stop < len(grid):
+        gap, again = (grid[found.steps], grid[found.stop - 1]), (grid[found.stop], grid[found.back - 1])
+        head = replace(head, gap=gap, again=again)
+    return head

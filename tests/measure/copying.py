@@ -1,25 +1,54 @@
-"""A model that copies, as logits of given tokens."""
+"""Models that copy, as logits of given tokens, and a text in which there is nothing else to copy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
+
+from lengthwise.text import TokenDocument, TokenDocuments
+
+VOCABULARY = 1024
+Sees = Callable[[int, int], bool]
+"""(tokens back, place) -> whether the model sees what is there."""
 
 
 def copying(
-    reach: int, *, vocabulary: int = 320, strength: float = 8.0
+    reach: int | Sees, *, vocabulary: int = 320, strength: float = 8.0
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Logits that favour the token after the last occurrence of the current one, within `reach` tokens."""
+    """Logits that favour the token after the last occurrence of the current one, if it is within `reach`."""
+    sees: Sees = reach if callable(reach) else lambda back, _: back <= reach
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
         found = torch.zeros(*ids.shape, vocabulary)
         for sequence, line in zip(ids.tolist(), found, strict=True):
             last: dict[int, int] = {}
             for row, token in enumerate(sequence):
-                if token in last and row - last[token] <= reach:
+                if token in last and sees(row - last[token], last[token]):
                     line[row, sequence[last[token] + 1]] = strength
                 last[token] = row
         return found
 
     return logits
+
+
+def reading(fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A `FakeModel` that is read from the beginning at every step."""
+    model = fake(logits, VOCABULARY)
+    model.config.rope_parameters = {"rope_type": "dynamic"}
+    return model
+
+
+def documents_of(texts: list[np.ndarray]) -> TokenDocuments:
+    """Documents of given tokens."""
+    documents = (TokenDocument(f"d{index}", text.astype(np.int32)) for index, text in enumerate(texts))
+    return TokenDocuments(tuple(documents), "made", "corpus", "tokenizer")
+
+
+def without_repetition(*, count: int = 6, size: int = 700) -> TokenDocuments:
+    """Documents in which no token comes twice: only the asked passage can be copied."""
+    return documents_of(
+        [np.random.default_rng(index).permutation(VOCABULARY)[:size] for index in range(count)]
+    )

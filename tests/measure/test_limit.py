@@ -17,10 +17,9 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Row
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.text import TokenDocument, TokenDocuments
-from tests.measure.copying import copying
+from lengthwise.text import TokenDocuments
+from tests.measure.copying import VOCABULARY, copying, documents_of, reading, without_repetition
 
-VOCABULARY = 1024
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
 CODE = 80
 """Dimensions of a token's code; four pairs of codes of 1024 are never alike."""
@@ -49,19 +48,8 @@ def texts(next_token: Callable[[list[int], np.random.Generator], int], *, size: 
         tokens = [int(token) for token in rng.integers(VOCABULARY, size=2)]
         while len(tokens) < size:
             tokens.append(next_token(tokens, rng))
-        documents.append(TokenDocument(f"d{index}", np.array(tokens, dtype=np.int32)))
-    return TokenDocuments(tuple(documents), "made", "corpus", "tokenizer")
-
-
-def without_repetition(*, size: int = 700) -> TokenDocuments:
-    """Six documents in which no token comes twice: only the asked passage can be copied."""
-    documents = tuple(
-        TokenDocument(
-            f"d{index}", np.random.default_rng(index).permutation(VOCABULARY)[:size].astype(np.int32)
-        )
-        for index in range(6)
-    )
-    return TokenDocuments(documents, "permutations", "corpus", "tokenizer")
+        documents.append(np.array(tokens))
+    return documents_of(documents)
 
 
 @torch.no_grad()
@@ -198,28 +186,11 @@ def test_rope_that_is_stretched_beyond_a_length(good: int):
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
-def reading(fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A `FakeModel` that is read from the beginning at every step."""
-    model = fake(logits, VOCABULARY)
-    model.config.rope_parameters = {"rope_type": "dynamic"}
-    return model
-
-
 @pytest.mark.parametrize("reach", [70, 222])
 def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
     model = reading(fake, copying(reach, vocabulary=VOCABULARY, strength=9.0))
     found = measured(model, without_repetition(), length=384, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), reach)
-    sound = one(found.rows, "sound_up_to")
-    assert sound.at_least
-    assert sound.value == 384
-
-
-def test_a_model_that_never_copies_has_no_such_number(fake):
-    model = reading(fake, lambda ids: torch.zeros(*ids.shape, VOCABULARY))
-    found = measured(model, without_repetition(), length=256, **SETTINGS)
-    assert one(found.rows, "used_up_to").value is None
-    assert any("used_up_to is not defined" in note for note in found.notes)
 
 
 def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
@@ -243,10 +214,16 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     )
     assert twice["excess"] == pytest.approx((whole - short).view(-1, 8).sum(1).tolist(), abs=1e-3)
     assert twice["loss"] == pytest.approx(whole.view(-1, 8).sum(1).tolist(), abs=1e-3)
-    for index, distance in enumerate(Limit(**settings).distances):
-        question = ids[:16]
-        for name, first in (("same", ids[:16]), ("different", ids[-16:])):
-            context = torch.cat([first, ids[16:distance], question[:-1]])
+    start, inside = Limit(**settings).inside
+    assert (start, inside) == (64, [32, 51, 81, 128])
+    other = ids.clone()
+    other[:16], other[start : start + 16] = ids[-16:], ids[-32:-16]
+    asked = [(0, distance) for distance in Limit(**settings).distances]
+    asked += [(start, distance) for distance in inside]
+    for index, (begin, distance) in enumerate(asked):
+        question = ids[begin : begin + 16]
+        for name, text in (("same", ids), ("different", other)):
+            context = torch.cat([text[: begin + distance], question[:-1]])
             expected = losses(context, question[-12:]).sum().item()
             assert twice[name][index] == pytest.approx(expected, abs=1e-3)
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from lengthwise.measure.limit_curves import rises_above, sound_up_to, used_up_to
-from lengthwise.measure.statistics import Statistic, estimate
-from lengthwise.results import Row
+from checks.lab.limit_null import CURVES, NULLS, coverage, numbers
+from lengthwise.measure.limit_curves import crossing, last_argmin
+from lengthwise.measure.limit_headlines import Headline, SoundCurve, UsedCurve
 
 
 def isotonic(curve: np.ndarray) -> np.ndarray:
@@ -20,55 +22,101 @@ def isotonic(curve: np.ndarray) -> np.ndarray:
 def test_it_is_where_the_rising_fit_crosses_the_level(seed: int):
     rng = np.random.default_rng(seed)
     curves = np.linspace(-1, 1, 25) + rng.normal(size=(8, 25))
-    levels = rng.normal(size=8) / 3
-    expected = [(isotonic(curve) <= level).sum() for curve, level in zip(curves, levels, strict=True)]
-    assert rises_above(curves, levels).tolist() == expected
+    # One document excludes nothing, so the whole curve counts.
+    found = [crossing(curve[None]).steps for curve in curves]
+    assert found == [(isotonic(curve) <= 0).sum() for curve in curves]
 
 
-def test_ends_and_a_single_bad_bin():
-    flat = np.zeros((1, 10))
-    assert rises_above(flat, np.array([0.1])) == [10]
-    assert rises_above(flat, np.array([-0.1])) == [0]
-    spike = flat.copy()
-    spike[0, 3] = 0.5
-    assert rises_above(spike, np.array([0.1])) == [10]
+def test_the_last_place_of_the_least() -> None:
+    assert last_argmin(np.array([[2.0, 1.0, 1.0, 3.0], [0.0, 1.0, 2.0, 3.0]])).tolist() == [2, 0]
 
 
-def test_used_up_to_takes_the_middle_of_the_two_distances():
-    distances = (10, 20, 40, 80)
-
-    def used(*benefit: float) -> float:
-        totals = np.array([[0.0] * 4 + [12 * value for value in benefit] + [12.0]])
-        return used_up_to(totals, distances=distances, near=2, share=0.1).item()
-
-    assert used(1, 1, 1, 0) == pytest.approx(np.sqrt(40 * 80))
-    assert used(1, 1, 0, 0) == pytest.approx(np.sqrt(20 * 40))
-    assert used(1, 0.2, 0.05, 0.01) == pytest.approx(np.sqrt(20 * 40))
-    assert used(1, 1, 1, 1) == 80
-    assert np.isnan(used(-1, -1, 1, 1))
+def curve(*parts: tuple[int, float]) -> np.ndarray:
+    """Four documents that are nearly alike."""
+    mean = np.concatenate([np.full(bins, value) for bins, value in parts])
+    return mean * np.array([0.9, 1.0, 1.0, 1.1])[:, None]
 
 
-@pytest.mark.parametrize("shape", ["jump", "slope"])
-def test_the_interval_covers_the_true_limit(shape: str):
-    """Documents that differ from each other, tokens with noise as large as on real text."""
-    bins, width, windows, true = 60, 128, 10, 40
-    place = np.arange(bins) + 0.5
-    mean = np.where(place > true, 1.0, -0.05) if shape == "jump" else 0.1 + (place - true) * 0.05
-    covered = 0
-    repetitions = 120
-    for repetition in range(repetitions):
-        rng = np.random.default_rng(repetition)
-        # A document may hold out longer or shorter than the mean; noise of 0.8 nats a token.
-        shift = rng.normal(scale=0.1, size=(windows, 1))
-        sums = width * (mean + shift + rng.normal(scale=0.8 / np.sqrt(width), size=(windows, bins)))
-        records = [(f"d{index}", [*line, 1]) for index, line in enumerate(sums)]
-        row = Row(model="m", task="limit", metric="sound_up_to", value=None)
+@pytest.mark.parametrize(
+    ("beyond", "steps", "stop", "back"),
+    [
+        (curve((10, -1)), 10, 10, 10),
+        (curve((10, 1)), 0, 10, 10),
+        (curve((4, -1), (6, 1)), 4, 10, 10),
+        (curve((4, -1), (3, 1), (3, -1)), 4, 7, 10),
+        (curve((2, -1), (1, 1), (3, -1), (4, 1)), 2, 3, 6),
+    ],
+)
+def test_a_clear_stretch_beyond_the_level_ends_the_curve(
+    beyond: np.ndarray, steps: int, stop: int, back: int
+) -> None:
+    found = crossing(beyond)
+    assert (found.steps, found.low, found.high) == (steps, steps, steps)
+    assert (found.stop, found.back) == (stop, back)
 
-        def estimator(totals: np.ndarray) -> np.ndarray:
-            return sound_up_to(totals, start=0, width=width, tolerance=0.1)
 
-        found = estimate(Statistic.of(row, records, estimator=estimator))
-        assert found.ci_low is not None
-        assert found.ci_high is not None
-        covered += found.ci_low - width <= true * width <= found.ci_high + width
-    assert covered / repetitions >= 0.9
+def test_a_single_bad_bin_of_one_document_does_not() -> None:
+    beyond = curve((10, -1))
+    beyond[0, 3] = 9
+    assert crossing(beyond).steps == 10
+
+
+def used(*benefits: list[float], inside: list[float] | None = None) -> Headline:
+    """Documents of one target each, at distances of 10, 20, 40, 80, and, of a passage from 10 on, 10 and 40."""
+    inside = [1.0, 1.0] if inside is None else inside
+    known = UsedCurve((10, 20, 40, 80), (10, 40), 10, near=2, share=0.1)
+    totals = np.array([[0.0] * 6 + each + inside + [1.0] for each in benefits])
+    found = known.headline(totals)
+    if found.value is not None:
+        [alone] = known.estimate(totals.sum(axis=0, keepdims=True), head=found)
+        assert alone == pytest.approx(found.value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("benefit", "expected"),
+    [
+        ([1, 1, 1, 0], (np.sqrt(40 * 80), 40, 80)),
+        ([1, 1, 0, 0], (np.sqrt(20 * 40), 20, 40)),
+        ([1, 0.2, 0.05, 0.01], (np.sqrt(20 * 40), 20, 40)),
+        ([1, 1, 1, 1], (80, 80, 80)),
+        # A benefit that counts, of which a tenth would not.
+        ([0.2, 0.2, 0.04, 0.04], (np.sqrt(20 * 40), 20, 40)),
+        ([0.04, 0.04, 0.04, 0.04], None),
+        ([-1, -1, 1, 1], None),
+    ],
+)
+def test_used_up_to_takes_the_middle_of_the_two_distances(benefit: Any, expected: Any) -> None:
+    found = used(*[benefit] * 3)
+    assert (found.value is None) == (expected is None)
+    if expected is not None:
+        assert (found.value, found.low, found.high) == pytest.approx(expected)
+    assert used(*[benefit] * 2).value is None
+
+
+def test_what_is_inside_must_be_used_too_where_the_beginning_is() -> None:
+    everywhere: list[float] = [1, 1, 1, 1]
+    found = used(*[everywhere] * 3, inside=[1, 0])
+    assert (found.value, found.low, found.high, found.beginning) == (20, 10, 40, 80)
+    assert used(*[everywhere] * 3, inside=[0, 0]).value == 0
+    # A passage from 10 on, 40 tokens back, lies behind 50: farther than the beginning is used.
+    assert used(*[[1.0, 1.0, 0.0, 0.0]] * 3, inside=[1, 0]).value == pytest.approx(np.sqrt(20 * 40))
+
+
+def test_documents_that_exclude_nothing_give_no_number() -> None:
+    """One is far above the tolerance from the beginning, one far below, one at it."""
+    totals = np.array([[2.0] * 12 + [1], [-1.0] * 12 + [1], [0.8] * 12 + [1]])
+    assert SoundCurve(64, 8, 0.1).headline(totals).value is None
+
+
+@pytest.mark.parametrize("name", NULLS)
+@pytest.mark.parametrize("documents", [2, 4, 8])
+def test_without_a_benefit_there_is_no_number(name: str, documents: int) -> None:
+    assert numbers(name, documents, runs=200) <= 0.05
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("documents", [3, 4, 8])
+def test_the_intervals_cover_the_true_limit(name: str, documents: int) -> None:
+    given, covered = coverage(name, documents, runs=60)
+    assert covered >= 0.93 * given - 2 * (given * 0.07 * 0.93) ** 0.5

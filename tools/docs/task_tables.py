@@ -86,5 +86,7 @@ def limits(runs: Sequence[Results]) -> Table:
 
 def _in_tokens(row: Row) -> str:
     """`10,496 [10,368, 10,752]`; where measuring ended first, `at least` and an interval without an end."""
+    if row.value is None:
+        return "not known"
     value, low, high = (f"{each or 0:,.0f}" for each in (row.value, row.ci_low, row.ci_high))
     return f"at least {value} [{low}, open]" if row.at_least else f"{value} [{low}, {high}]"

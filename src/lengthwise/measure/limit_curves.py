@@ -68,15 +68,18 @@ def clearly_above(totals: NDArray[np.float64], tail: float) -> NDArray[np.bool_]
 
 def _return(sums: NDArray[np.float64]) -> tuple[int, int]:
     """Of cumulative sums [D, B + 1]: where the curve returns after a clear stretch beyond, and up to where."""
-    total, last = sums.sum(axis=0), sums.shape[1] - 1
-    for end in range(1, last + 1):
-        least = int(last_argmin(total[: end + 1]))
-        if not clearly_above(sums[:, end] - sums[:, least], _STRETCH_TAIL):
-            continue
-        # The stretch has begun. It ends where the sum is greatest before it clearly falls again.
-        for later in range(end + 1, last + 1):
-            peak = least + int(total[least : later + 1].argmax())
-            if clearly_above(sums[:, peak] - sums[:, later], _STRETCH_TAIL):
-                return peak, peak + int(last_argmin(total[peak:]))
-        break
-    return last, last
+    total, places = sums.sum(axis=0), np.arange(sums.shape[1])
+    last = int(places[-1])
+    least = np.maximum.accumulate(np.where(total <= np.minimum.accumulate(total), places, 0))
+    begun = clearly_above(sums - sums[:, least], _STRETCH_TAIL)
+    if not begun.any():
+        return last, last
+    end = int(begun.argmax())
+    # The stretch ends where the sum is greatest before it clearly falls again.
+    total = np.where(places < least[end], -np.inf, total)
+    peak = np.maximum.accumulate(np.where(total >= np.maximum.accumulate(total), places, 0))
+    falls = clearly_above(sums[:, peak] - sums, _STRETCH_TAIL) & (places > end)
+    if not falls.any():
+        return last, last
+    stop = int(peak[falls.argmax()])
+    return stop, stop + int(last_argmin(total[stop:]))

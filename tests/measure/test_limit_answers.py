@@ -1,0 +1,164 @@
+"""What `limit` says of models whose ends are known, and of texts that cannot show them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise.measure import Limit
+from lengthwise.measure.limit import told_elsewhere, unigram_loss
+from lengthwise.measure.runner import run as measure
+from lengthwise.report.limit_answer import limit_sentences
+from lengthwise.results import Results
+from tests.measure.copying import VOCABULARY, Sees, copying, documents_of, reading, without_repetition
+
+SETTINGS: dict[str, Any] = {"length": 512, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
+# What a model sees, then of `used_up_to` the value with its interval, and other rows: from, to.
+MODELS: dict[str, tuple[Sees, tuple[float, float, float], dict[str, tuple[Any, Any]]]] = {
+    "a window": (lambda back, _: back <= 100, (91, 81, 102), {}),
+    "a gap": (
+        lambda back, _: back <= 100 or back >= 300,
+        (91, 81, 102),
+        {"not_used": (102, 256), "used_again": (323, 496)},
+    ),
+    "a sink of 4 tokens": (lambda back, place: back <= 100 or place < 4, (91, 81, 102), {}),
+    "a sink of 64 tokens": (
+        lambda back, place: back <= 100 or place < 64,
+        (math.sqrt(81 * 128), 81, 128),
+        {"beginning_up_to": (None, None)},
+    ),
+    "the first tokens alone": (lambda _, place: place < 64, (0, 0, 32), {"beginning_up_to": (None, None)}),
+}
+
+
+def found(fake: Any, sees: Sees, documents: Any, **settings: Any) -> Results:
+    model = reading(fake, copying(sees, vocabulary=VOCABULARY, strength=9.0))
+    return measure(Limit(**{**SETTINGS, **settings}), model, documents)
+
+
+def sentences(results: Results) -> str:
+    rows = [row for row in results.rows if row.value is not None]
+    return " ".join(limit_sentences(rows, results.config))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ends_gaps_and_sinks(fake: Any, name: str) -> None:
+    sees, (value, low, high), others = MODELS[name]
+    results = found(fake, sees, without_repetition(count=4))
+    rows = {row.metric: row for row in results.rows if row.distance is None}
+    used = rows["used_up_to"]
+    assert used.value == pytest.approx(value, rel=0.01)
+    assert (used.ci_low, used.ci_high, used.at_least) == (low, high, None)
+    stretches = ("not_used", "used_again", "beginning_up_to")
+    assert {n: (rows[n].position, rows[n].position_end) for n in stretches if n in rows} == others
+    text = sentences(results)
+    assert ("not used from 102 to 256 tokens back, and is again from 323 to 496" in text) == (name == "a gap")
+    assert ("Only the very beginning" in text) == ("beginning_up_to" in others)
+
+
+@pytest.mark.parametrize(("count", "few"), [(1, True), (2, True), (3, False), (8, False)])
+def test_a_number_needs_three_documents(fake: Any, count: int, few: bool) -> None:
+    results = found(fake, lambda back, _: back <= 100, without_repetition(count=count), windows=8)
+    [used] = [row for row in results.rows if row.metric == "used_up_to"]
+    assert (used.value is None) == few
+    missing = "not known: that needs at least 3 documents of which a window is read twice, and there is one"
+    assert (missing in sentences(results)) == few
+    assert sum(row.metric == "benefit" for row in results.rows) == 13
+
+
+def test_no_benefit_is_no_number(fake: Any) -> None:
+    results = found(fake, lambda *_: False, without_repetition(count=4))
+    text = sentences(results)
+    assert "Context is not used, not even nearby" in text
+    assert "less than 0.05 does not count" in text
+
+
+def test_a_benefit_counts_from_its_size_and_not_from_its_significance(fake: Any) -> None:
+    """All documents agree that the passage is worth 0.02 nats a token."""
+    gain = math.log((VOCABULARY - 1 + math.exp(0.02)) / VOCABULARY)
+    model = reading(fake, copying(400, vocabulary=VOCABULARY, strength=0.02))
+    results = measure(Limit(**SETTINGS), model, without_repetition(count=4))
+    [nearby] = [row for row in results.rows if row.metric == "benefit_nearby"]
+    assert nearby.value == pytest.approx(0.02 - gain, abs=1e-4)
+    assert nearby.ci_low is not None
+    assert nearby.ci_low > 0
+    assert "Context is not used, not even nearby" in sentences(results)
+
+
+def test_a_model_at_chance_is_not_sound(fake: Any) -> None:
+    results = found(fake, lambda *_: False, without_repetition(count=4))
+    rows = {row.metric: row for row in results.rows if row.is_headline}
+    assert rows["recent_loss"].value == pytest.approx(math.log(VOCABULARY), abs=1e-4)
+    assert rows["sound_up_to"].value is None
+    assert "The model predicts at chance" in sentences(results)
+
+
+def repeating(period: int, seed: int) -> np.ndarray:
+    return np.tile(np.random.default_rng(seed).permutation(VOCABULARY)[:period], 700 // period + 1)[:700]
+
+
+def test_text_that_repeats_its_passages_shows_no_use(fake: Any) -> None:
+    results = found(
+        fake, lambda back, _: back <= 100, documents_of([repeating(90, seed) for seed in range(4)])
+    )
+    assert not any(row.metric in ("used_up_to", "benefit") for row in results.rows)
+    assert "in every window the passages that are repeated occur elsewhere too" in sentences(results)
+    assert any("In 4 of 4 windows a passage occurs elsewhere too" in note for note in results.notes)
+
+
+def test_windows_of_repetitive_text_give_way_to_others(fake: Any) -> None:
+    fresh = [np.random.default_rng(index).permutation(VOCABULARY)[:700] for index in range(3)]
+    texts = [each for index in range(3) for each in (repeating(90, index), fresh[index])]
+    results = found(fake, lambda back, _: back <= 100, documents_of(texts), windows=6)
+    twice = {record["document"] for record in results.records.values() if "different" in record}
+    assert twice == {"d1", "d3", "d5"}
+    [used] = [row for row in results.rows if row.metric == "used_up_to"]
+    assert (used.ci_low, used.ci_high) == (81, 102)
+
+
+def test_the_share_of_a_passage_that_is_told_elsewhere() -> None:
+    ids = np.arange(100)
+    assert told_elsewhere(ids, 0, 16, 12) == 0
+    # The last six of the passage's tokens come again: three of them after the same three.
+    again = np.concatenate([ids, ids[10:16]])
+    assert told_elsewhere(again, 0, 16, 12) == 3 / 12
+    before = np.concatenate([1000 + ids[:20], ids, 1000 + ids[10:16]])
+    assert told_elsewhere(np.concatenate([ids[:30], 500 + ids, ids[20:30]]), 20, 10, 6) == 1
+    assert told_elsewhere(before, 40, 16, 12) == 0
+
+
+def test_unigram_loss_of_known_frequencies() -> None:
+    rng = np.random.default_rng(0)
+    shares = np.array([0.5, 0.25, 0.125, 0.125])
+    drawn = [unigram_loss(rng.choice(4, size=200, p=shares)) for _ in range(200)]
+    assert np.mean(drawn) == pytest.approx(-(shares * np.log(shares)).sum(), abs=0.01)
+
+
+@torch.no_grad()
+def test_not_sound_beyond_the_reference_is_said(fake: Any) -> None:
+    """A model that knows the next token up to 64 tokens of context, and the wrong one behind."""
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        right = torch.nn.functional.one_hot((ids + 1) % VOCABULARY, VOCABULARY) * 12.0
+        right[:, 64:] *= -1
+        return right
+
+    counting = documents_of([(np.arange(700) + 40 * index) % VOCABULARY for index in range(4)])
+    results = measure(Limit(**SETTINGS), reading(fake, logits), counting)
+    [sound] = [row for row in results.rows if row.metric == "sound_up_to"]
+    assert (sound.value, sound.ci_low, sound.ci_high) == (64, 64, 72)
+    text = sentences(results)
+    assert "not sound beyond 64 tokens of context, the reference: the limit is there or below" in text
+    assert "the length that the model was trained for is not known" in text
+
+
+def test_a_reference_beyond_the_trained_length_is_refused(model: Any) -> None:
+    assert model.trained_length == 128
+    with pytest.raises(UsageError, match="longer than the 128") as refused:
+        Limit(**{**SETTINGS, "reference": 136}).resolved(model, model)
+    assert "--reference 128" in str(refused.value.fix)

@@ -143,7 +143,8 @@ def notes_of(limit: Limit, model: Reader, items: Sequence[Item], rows: Sequence[
         f"Used: up to there a repeated passage has a benefit of at least {limit.share:.0%} of that at distances up "
         f"to {max(reference, distances[0])} tokens, and of at least {LEAST_BENEFIT:g} nats"
         + (f"; from the window's beginning, and from its token {inside_from} on." if inside else "."),
-        f"The intervals of both are from Student's t over documents; they need {LEAST_DOCUMENTS} documents.",
+        "The intervals of these two numbers are from Student's t over documents, and hold with few of them too "
+        f"({LEAST_DOCUMENTS} are needed); those of the curves do not.",
     ]
     if ends and numbers["sound_up_to"].value == length:
         found.append(f"Sound to the end: the model's table of {model.max_positions} positions.")
@@ -158,7 +159,7 @@ def notes_of(limit: Limit, model: Reader, items: Sequence[Item], rows: Sequence[
     repetitive = sum(item.facts["repetitive"] for item in items)
     if repetitive:
         found.append(
-            f"In {repetitive} of {len(items)} windows a passage occurs elsewhere too: a copy would not show how "
-            "far back context is used, so they do not count for it."
+            f"In {repetitive} of {len(items)} windows a passage occurs elsewhere too, so that a copy does not show "
+            "how far back context is used. For this, such windows do not count."
         )
     return found

@@ -24,7 +24,7 @@ SPECS: dict[str, Measurement] = {
     "longppl": LongPpl(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
     "measure": Misalignment(lengths=(32,), windows=3, estimator="paper"),
 }
-WITHOUT = {"loss_best_temperature", "inverse_temperature", "jeffreys"}
+WITHOUT = {"trained_length", "loss_best_temperature", "inverse_temperature", "jeffreys"}
 """Metrics that need whole distributions at every position."""
 
 

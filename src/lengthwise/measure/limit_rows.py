@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.errors import UsageError
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS, Headline, SoundCurve, UsedCurve
 from lengthwise.measure.measurement import Item, Record
 from lengthwise.measure.statistics import Statistic, equal_bins
@@ -22,7 +23,16 @@ _SHOWN_BINS = 32
 
 
 def statistics_of(limit: Limit, records: Sequence[Record]) -> list[Statistic]:
-    """The limits that the records give, their levels and their curves."""
+    """The limits that the records give, their levels and their curves.
+
+    Raises:
+        UsageError: some records are of a version that asked for less.
+    """
+    if any("unigram" not in record for record in records):
+        raise UsageError(
+            "this run of limit is of an earlier version, which did not ask for a passage inside the window",
+            fix="measure again",
+        )
     (length, reference, width), distances, (_, inside) = limit.sizes, limit.distances, limit.inside
     twice = [record for record in records if "different" in record]
     sound, used = _curves(limit)
@@ -50,10 +60,9 @@ def statistics_of(limit: Limit, records: Sequence[Record]) -> list[Statistic]:
     found += [
         number(records, "recent_loss", lambda r: [sum(r["loss"]) - sum(r["excess"]), compared], rows),
         number(records, "unigram_loss", lambda r: [r["unigram"], 1], None),
-        number(
-            records, "trained_length", lambda r: [r["trained"] or 0, bool(r["trained"])], None, unit="tokens"
-        ),
     ]
+    if records[0]["trained"]:
+        found.append(number(records, "trained_length", lambda r: [r["trained"], 1], None, unit="tokens"))
     edges = equal_bins(0, compared // width, _SHOWN_BINS)
     positions = [reference + width * edge for edge in edges]
     for metric in ("excess", "loss"):

@@ -149,8 +149,8 @@ def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: An
         UsageError, MissingError, Interrupted: as `run`.
     """
     decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
-    given = measurement.model_dump(include={"lengths", "windows", "seed", "batch_size", "bos"})
-    kept = KeptPredictions(**given | {"lengths": _lengths_of_both(measurement, one, two)}, decode=decode)
+    given = measurement.model_dump(include={"windows", "seed", "batch_size", "bos"})
+    kept = KeptPredictions(**given, lengths=_lengths_of_both(measurement, one, two), decode=decode)
     config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:

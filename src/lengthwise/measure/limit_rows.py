@@ -16,10 +16,11 @@ from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from lengthwise.measure.limit import Limit
     from lengthwise.models import Reader
 
 _SHOWN_BINS = 32
+Limit = Any
+"""Resolved settings of `limit`, whose module imports this one."""
 
 
 def statistics_of(limit: Limit, records: Sequence[Record]) -> list[Statistic]:

@@ -63,13 +63,14 @@ def test_all_impossible_values_are_named_at_once():
 
 def test_a_key_in_the_wrong_section_names_its_place():
     assert "fix: move 'offsets' out of 'objective'" in refused(objective={"offsets": [1, 3]})
+    assert "fix: move 'min_context' out of 'objective'" in refused(objective={"min_context": 0})
     sampler = {"sampler": "skip", "target_length": 512, "length": 512}
     assert "did you mean 'target_length'?" in refused(positions=sampler)
 
 
 def test_offsets_default_to_all_that_leave_a_pair():
     for length, min_context, last in ((16, None, 7), (17, None, 8), (16, 0, 15), (16, 12, 3)):
-        recipe = Recipe(**MINIMAL | {"length": length, "objective": {"min_context": min_context}})
+        recipe = Recipe(**MINIMAL | {"length": length, "min_context": min_context})
         assert recipe.view.offsets == (1, last)
         assert PairGeometry(length, last, min_context).paired_positions == 1
         assert PairGeometry(length, last + 1, min_context).paired_positions == 0
@@ -81,7 +82,7 @@ def test_offsets_that_leave_no_pair_are_refused_with_the_range_that_works(offset
 
 
 def test_a_min_context_that_no_offset_can_meet_is_refused():
-    assert "expected 0 to 14" in refused(objective={"min_context": 15})
+    assert "expected 0 to 14" in refused(min_context=15)
 
 
 def test_accumulation_follows_from_size_micro_and_processes():

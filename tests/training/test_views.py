@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from trainers import run
 
+from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
 from lengthwise.testing import tiny_llama, tiny_tokenizer
@@ -262,6 +263,42 @@ def test_offsets_that_no_window_has_are_refused_before_they_are_drawn(offsets: t
         View(16, offsets=offsets)
 
 
+@pytest.mark.parametrize("least", [-1, 16, 4.0, True])
+def test_a_min_context_that_leaves_no_row_is_refused(least: Any):
+    with pytest.raises(UsageError, match="min_context"):
+        View(16, min_context=least)
+
+
+@pytest.mark.parametrize("least", [None, 0, 3, LENGTH - 1])
+def test_the_least_context_is_that_of_the_pairs(least: int | None, documents: list[TokenDocument]):
+    def geometries(name: ViewName) -> Iterator[tuple[PairGeometry, PairGeometry]]:
+        made = batches(name, documents, min_context=least), batches(name, documents)
+        return ((one["geometry"], plain["geometry"]) for one, plain in zip(*made, strict=True))
+
+    for geometry, plain in geometries("truncation"):
+        assert geometry.offset == plain.offset
+        assert geometry.min_context == (LENGTH // 2 if least is None else least)
+    for geometry, plain in geometries("gap"):
+        # Rows before the gap see the same, whatever is asked for.
+        assert geometry.min_context == max(plain.min_context or 0, least or 0)
+
+
+def test_a_collator_takes_what_its_own_view_has_drawn(numbered: list[TokenDocument]):
+    data = WindowDataset(numbered, View(LENGTH, offsets=(1, 7), min_context=0), batch_size=2, steps=1)
+    items = [data[0], data[1]]
+    for view in (data.view, View(LENGTH), View(LENGTH, min_context=0)):
+        assert PairCollator(view)(items)["geometry"].min_context == 0
+    for view in (
+        View(LENGTH, min_context=8),
+        View(LENGTH, offsets=(1, 6)),
+        View(LENGTH - 1),
+        View(LENGTH, "cyclic"),
+        View(LENGTH, positions=POSITIONS),
+    ):
+        with pytest.raises(UsageError, match="in the collator and"):
+            PairCollator(view)(items)
+
+
 def test_positions_belong_to_the_step_and_leave_windows_and_offsets_alone(numbered: list[TokenDocument]):
     sampled = Positions(sampler="random_positions", target_length=TARGET)
     placed, plain = (data_of("truncation", numbered, positions=each) for each in (sampled, None))
@@ -327,7 +364,7 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
         (GAP | {"offsets": [1, 3]}, r"gap views with offsets \(1, 3\)"),
         (GAP | {"views": "cyclic"}, "cyclic views with a sampler"),
         (GAP | {"view_options": {"share": 0.5}}, "share"),
-        (GAP | {"objective": {"min_context": 16}}, "objective.min_context = 16: expected 0 to 15"),
+        (GAP | {"min_context": 16}, "min_context = 16: expected 0 to 15"),
         ({"positions": POSE | {"target_length": 16}}, "target_length = 16: expected more than length = 16"),
         ({"positions": POSE | {"sampler": "poes"}}, "did you mean 'pose'"),
         ({"positions": POSE | {"options": {"gap": 3}}}, "unknown key 'gap'"),
@@ -338,7 +375,7 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
         with pytest.raises(UsageError, match=message):
             make(**changes)
     assert make(**GAP).view.offsets == (0, 0)
-    assert make(**GAP).min_context == 0
+    assert make(**GAP).least_context == 0
 
 
 def save(model: Any, folder: Path) -> str:

@@ -16,7 +16,7 @@ from annotated_types import Ge
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.settings import Finite, Settings, Whole
+from lengthwise.settings import Finite, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,9 +138,6 @@ class Objective(Settings):
     """A divergence of `lengthwise ls methods`; sce is the paper's (Eq. 1)."""
     detach: Detach = "none"
     """What the divergence sends no gradient to; see `Detach`."""
-    min_context: Annotated[Whole, Ge(0)] | None = None
-    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
-    that do not truncate null is 0: all tokens from where the views differ are paired."""
     ce_on: Literal["both", "long", "short"] = "both"
     """The view whose cross entropy is trained on: both (their mean), long or short."""
 

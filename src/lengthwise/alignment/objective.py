@@ -303,11 +303,6 @@ def _check_rows(
         f"geometry.length is {geometry.length} and the views have {rows[1]} rows",
         "the rows of one view",
     )
-    require(
-        (geometry.min_context or 0) >= (objective.min_context or 0),
-        f"objective.min_context is {objective.min_context} and geometry.min_context {geometry.min_context}",
-        f"a geometry with min_context of at least {objective.min_context}",
-    )
     counts = [
         _label_count(name, label, rows, vocabulary=vocabulary)
         for name, label in zip(("labels_long", "labels_short"), labels, strict=True)

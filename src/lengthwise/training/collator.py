@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
     Args:
         documents: token documents; a stretch never crosses from one into the next.
-        view: how the windows are made; the collator's.
+        view: how the windows are made; give the collator the same one.
         batch_size: samples of one optimizer step, over all processes.
         steps: optimizer steps.
         seed: of windows, and of all that is drawn.
@@ -52,13 +51,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return self._steps * self.batch_size
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Sample `index`: `input_ids` [length + e], and `draw`, its step with what it has drawn."""
+        """Sample `index`: `input_ids` [length + e], and `draw`: its step, what that has drawn, and the view."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         step = index // self.batch_size
         geometry, positions = self.view.draw(self.seed, [step])
         stretch = self._sampler.window(index, geometry.stretch_length)
-        return {"input_ids": stretch, "draw": (step, (geometry, positions))}
+        return {"input_ids": stretch, "draw": (step, (geometry, positions), self.view)}
 
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
@@ -86,20 +85,16 @@ class PairCollator:
         view: how the windows are made.
         bos_id: replaces the first token of each view as input, if given; no label changes.
         seed: of all that is drawn for such items, and of what a sample has for itself.
-        min_context: as in `PairGeometry`; None is L // 2, and 0 for views that do not truncate. An
-            AlignmentTrainer with a `min_context` sets it.
 
     Raises:
-        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths.
+        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths;
+            items of a WindowDataset with another view.
     """
 
-    def __init__(
-        self, view: View, *, bos_id: int | None = None, seed: int = 0, min_context: int | None = None
-    ) -> None:
+    def __init__(self, view: View, *, bos_id: int | None = None, seed: int = 0) -> None:
         self.view = view
         self.bos_id = bos_id
         self.seed = seed
-        self.min_context = min_context
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids`."""
@@ -111,10 +106,6 @@ class PairCollator:
         if self.bos_id is not None:
             # It replaces a token, so that rows of both views correspond with and without it.
             inputs[:, 0] = self.bos_id
-        if (least := self.min_context) is not None:
-            if self.view.name != "truncation":
-                least = max(least, geometry.min_context or 0)
-            geometry = replace(geometry, min_context=least)
         batch = {"input_ids": inputs, "labels": next_token_labels(rows[:, 1]), "geometry": geometry}
         if positions is not None:
             batch["position_ids"] = positions.repeat_interleave(len(items), dim=0)
@@ -123,13 +114,15 @@ class PairCollator:
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
         """The draw of the items' step; of this batch for items that no WindowDataset made."""
-        drawn = [item.get("draw", (None, None)) for item in items]
-        if len({step for step, _ in drawn}) > 1:
+        drawn = [item.get("draw", (None, None, None)) for item in items]
+        if len({step for step, *_ in drawn}) > 1:
             raise UsageError(
                 "a batch has samples of several steps", expected="micro-batches that divide a step, in order"
             )
         if "draw" in items[0]:
-            return drawn[0][1]
+            _, draw, view = drawn[0]
+            self.view.check_takes(view)
+            return draw
         if self.view.positions is not None and any("position_ids" in item for item in items):
             raise UsageError("samples have position ids, and the collator samples them; leave them out")
         sizes = sorted({len(item["input_ids"]) for item in items})

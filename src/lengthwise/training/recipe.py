@@ -236,6 +236,9 @@ class Recipe(Settings):
     offsets: tuple[Whole, Whole] | None = None
     """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
     truncated views have offsets."""
+    min_context: Annotated[Whole, Ge(0)] | None = None
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
+    that do not truncate null is 0: all tokens from where the views differ are paired."""
     positions: Positions | None = None
     """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
     adapter: Adapter | None = None
@@ -270,18 +273,25 @@ class Recipe(Settings):
         return self.model_dump(mode="json", exclude_defaults=not defaults)
 
     @property
-    def min_context(self) -> int:
-        """`objective.min_context` with its default filled in."""
+    def least_context(self) -> int:
+        """`min_context` with its default filled in."""
         default = self.length // 2 if self.views == "truncation" else 0
-        return default if self.objective.min_context is None else self.objective.min_context
+        return default if self.min_context is None else self.min_context
 
     @cached_property
     def view(self) -> View:
-        """How the windows of a sample are made; the offsets are by default 1 to length - min_context - 1."""
+        """How the windows of a sample are made; the offsets are by default 1 to length - least_context - 1."""
         offsets = self.offsets
         if self.views == "truncation" and offsets is None:
-            offsets = 1, self.length - self.min_context - 1
-        return View(self.length, self.views, self.view_options, offsets=offsets, positions=self.positions)
+            offsets = 1, self.length - self.least_context - 1
+        return View(
+            self.length,
+            self.views,
+            self.view_options,
+            offsets=offsets,
+            positions=self.positions,
+            min_context=self.min_context,
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -309,12 +319,12 @@ class Recipe(Settings):
             yield f"save_at names {late}: expected 1 to steps = {self.steps}"
         if self.positions is not None and (target := self.positions.target_length) <= self.length:
             yield f"positions.target_length = {target}: expected more than length = {self.length}"
-        # At least one row has to be paired: 0 < length - offset - min_context.
-        truncates, least = self.views == "truncation", self.min_context
+        # At least one row has to be paired: 0 < length - offset - least_context.
+        truncates, least = self.views == "truncation", self.least_context
         most, last = self.length - (2 if truncates else 1), self.length - least - 1
         low, high = self.offsets or (1, last)
         if not 0 <= least <= most:
-            yield f"objective.min_context = {least}: expected 0 to {most} with length {self.length}"
+            yield f"min_context = {least}: expected 0 to {most} with length {self.length}"
         elif truncates and not 1 <= low <= high <= last:
             yield f"offsets = [{low}, {high}]: expected first <= last within 1 to {last}"
 

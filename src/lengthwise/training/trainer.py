@@ -16,12 +16,12 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
-from lengthwise.errors import LengthwiseError, UsageError, require
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.runner import run
 from lengthwise.models import find_head
 from lengthwise.text.tokens import tokenize
-from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
+from lengthwise.training.collator import COLUMNS, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
@@ -122,11 +122,6 @@ class AlignmentTrainer(Trainer):
         self._parts = logged_parts(self.objective)
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
-        least, collator = self.objective.min_context, self.data_collator
-        if least is not None and isinstance(collator, PairCollator):
-            both = f"min_context is {least} in the objective and {collator.min_context} in the data_collator"
-            require(collator.min_context in (None, least), both, "one value")
-            collator.min_context = least
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
         assert isinstance(self.model, nn.Module)

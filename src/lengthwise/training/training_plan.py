@@ -60,7 +60,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     found = {
         "settings": recipe.to_dict(),
         "tokens_to_run": recipe.steps * tokens,
-        "min_context": recipe.min_context,
+        "min_context": recipe.least_context,
         "offsets": recipe.view.offsets,
         "processes": count,
         "micro_batch": micro,

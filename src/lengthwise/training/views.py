@@ -88,10 +88,12 @@ class View:
         options: of `repeat`.
         offsets: first and last e of `truncation`. None: 0, or for a `PairCollator` all that a stretch has beyond L.
         positions: what samples positions; None is 0 .. L - 1.
+        min_context: least context of a paired token in the short window; None is L // 2 for `truncation`
+            (Appendix D) and 0 for the others, which pair no row before the one where their windows begin to differ.
 
     Raises:
         UsageError: no such view or option; positions or offsets that are missing, or that the view cannot have; a
-            sampler that has no positions for this length.
+            min_context that leaves no row; a sampler that has no positions for this length.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class View:
         *,
         offsets: tuple[int, int] | None = None,
         positions: Positions | None = None,
+        min_context: int | None = None,
     ) -> None:
         if name not in VIEWS:
             raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
@@ -114,10 +117,13 @@ class View:
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
         first, last = offsets or (0, 0)
         require(0 <= first <= last <= length, f"offsets {offsets}", f"0 <= first <= last <= {length}")
+        fits = min_context is None or (type(min_context) is int and 0 <= min_context < length)
+        require(fits, f"min_context {min_context!r}", f"an integer in 0 .. {length - 1}")
         kind = options_of(plant_repeat) if name == "repeat" else Settings
         self.options = dict(checked(kind, options or {}, source=f"the options of {name} views"))
         self.length, self.name, self.positions = length, name, positions
-        self.offsets = offsets if name == "truncation" else (0, 0)
+        self.offsets = (0, 0) if name != "truncation" else None if offsets is None else (first, last)
+        self.min_context = min_context
         self.draw(0, [0])
 
     @property
@@ -143,13 +149,29 @@ class View:
         if self.name == "truncation":
             low, high = offsets or self.offsets or (0, 0)
             offset = int(_generator("offset", seed, key).integers(low, high + 1))
-            return PairGeometry(self.length, offset), None if sampled is None else sampled.expand(2, -1)
+            both = None if sampled is None else sampled.expand(2, -1)
+            return PairGeometry(self.length, offset, self.min_context), both
         if sampled is None:
             step = int(_generator("place", seed, key).integers(1, self.length))
             sampled, first = (rows + step) % self.length, self.length - step
         else:
             first = first_gap(sampled)
-        return PairGeometry(self.length, 0, first), torch.stack([rows.to(sampled.dtype), sampled])
+        geometry = PairGeometry(self.length, 0, max(first, self.min_context or 0))
+        return geometry, torch.stack([rows.to(sampled.dtype), sampled])
+
+    def check_takes(self, drawn: View) -> None:
+        """Raise UsageError unless this view can make windows of what `drawn` has drawn.
+
+        Both are the same, but what this one leaves to the other: offsets, positions or min_context of None.
+        """
+        for name in ("length", "name", "options", "offsets", "positions", "min_context"):
+            own, other = getattr(self, name), getattr(drawn, name)
+            if own not in (None, other):
+                raise UsageError(
+                    f"{name} of the view is {own!r} in the collator and {other!r} in the data set",
+                    expected="one value",
+                    fix="give both the same View",
+                )
 
     def windows(self, text: np.ndarray, draw: Draw, seed: int) -> np.ndarray:
         """Tokens and targets of the long and the short window [2, 2, L], from those of a stretch [2, L + e or more].

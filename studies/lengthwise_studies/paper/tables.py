@@ -130,7 +130,7 @@ TABLE4 = PaperTable(
 )
 
 NARROW, FAR, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
-ALL_TOKENS = "objective.min_context=0"
+ALL_TOKENS = "min_context=0"
 
 
 def _ranges(window: int) -> tuple[Arm, ...]:

@@ -12,7 +12,7 @@ import pytest
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_text
-from tests import sharing_worker
+from tests import sharing_worker, spread_worker
 
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
@@ -71,3 +71,20 @@ def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp
         logs = [SampleLog(side / name / "samples.jsonl") for side in (one, two)]
         assert {key: logs[0][key] for key in logs[0]} == {key: logs[1][key] for key in logs[1]}, name
         assert 0 < sum(key in logs[1] for key in own) < len(logs[1]), name
+
+
+def test_two_processes_that_hold_a_model_together_do_every_batch_together(
+    start_ranks: Callable[..., None], tmp_path: Path
+):
+    """Of three batches one is left over: shared, its process would wait for weights that the other does not send."""
+    start_ranks(Path(spread_worker.__file__), tmp_path)
+    alone = spread_worker.measured(spread_worker.whole(), tmp_path / "alone")
+    prints = [json.loads((tmp_path / name / "inputs.json").read_text()) for name in ("run", "alone")]
+    assert prints[0] == prints[1]
+    for found in (read_results(tmp_path / "run"), read_results(tmp_path / "in-memory.json")):
+        assert len(found.rows) == len(alone.rows)
+        for row, expected in zip(found.rows, alone.rows, strict=True):
+            assert row.place == expected.place
+            assert row.value == pytest.approx(expected.value, rel=1e-12), row.metric
+    log = SampleLog(tmp_path / "run" / "samples.jsonl")
+    assert len(log) == 3

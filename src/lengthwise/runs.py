@@ -150,22 +150,25 @@ class RunFolder:
         with writing(path), path.open("a") as stream:
             stream.write(json.dumps(record) + "\n")
 
-    def check_inputs(self, inputs: dict[str, dict[str, str]]) -> None:
+    def check_inputs(self, inputs: dict[str, dict[str, str]], *, all_of_them: bool = True) -> None:
         """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; refuse other inputs.
+
+        Without `all_of_them` the run reads more than these.
 
         Raises:
             UsageError: the run to resume was begun with other weights, another tokenizer or another text.
         """
         path = self.path / "inputs.json"
         if not path.exists():
-            atomic_write_json(path, inputs)
+            if all_of_them:
+                atomic_write_json(path, inputs)
             return
         before = read_json(path, expected="the fingerprints that the run was begun with")
         changed = [
             f"{name}'s {part}"
-            for name, prints in inputs.items()
-            for part, fingerprint in prints.items()
-            if before.get(name, {}).get(part) != fingerprint
+            for name in ({**before, **inputs} if all_of_them else inputs)
+            for part in {**before.get(name, {}), **inputs.get(name, {})}
+            if before.get(name, {}).get(part) != inputs.get(name, {}).get(part)
         ]
         if changed:
             raise UsageError(

@@ -124,7 +124,7 @@ def measured(
             found[name] = run(
                 measurement,
                 model,
-                documents if measurement.reads == "tokens" else text,
+                (documents if measurement.reads == "tokens" else text) if measurement.needs_text else None,
                 other=by,
                 log=SampleLog(log),
             )

@@ -52,7 +52,7 @@ def token_documents(sizes: list[int], *, vocabulary: int = VOCABULARY, seed: int
         TokenDocument(f"doc{index}", rng.integers(vocabulary, size=size).astype(np.int32))
         for index, size in enumerate(sizes)
     )
-    return TokenDocuments(documents, "random", "corpus", "tokenizer")
+    return TokenDocuments(documents, "random", "corpus", "")
 
 
 @pytest.fixture(scope="session")

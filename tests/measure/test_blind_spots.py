@@ -29,7 +29,7 @@ def unrepeated() -> TokenDocuments:
         return np.concatenate([rng.permutation(halves[i % 2]) for i in range(6)]).astype(np.int32)
 
     documents = tuple(TokenDocument(f"doc{i}", tokens()) for i in range(4))
-    return TokenDocuments(documents, "unrepeated", "corpus", "tokenizer")
+    return TokenDocuments(documents, "unrepeated", "corpus", "")
 
 
 def value(found, metric: str) -> float:

@@ -34,7 +34,7 @@ def markov_documents(*, vocabulary: int = 20, sizes: tuple[int, ...] = (600, 500
         for _ in range(size - 1):
             ids.append(int(rng.choice(vocabulary, p=law[ids[-1]])))
         documents.append(TokenDocument(f"doc{index}", np.array(ids, dtype=np.int32)))
-    return TokenDocuments(tuple(documents), "markov", "corpus", "tokenizer"), torch.from_numpy(logits).float()
+    return TokenDocuments(tuple(documents), "markov", "corpus", ""), torch.from_numpy(logits).float()
 
 
 def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):

@@ -149,6 +149,8 @@ class LongPpl(WindowMeasurement):
         whole, tokens = text[0].documents, text[1]
         places: list[tuple[str, int, int, Record | None]] = []
         if self.key_tokens is not None:
+            if other is not model:
+                raise UsageError("both an evaluator and key_tokens are given", fix="leave out one of them")
             records = self._earlier().records.values()
             places = [(found["document"], found["start"], found["end"], found) for found in records]
         else:

@@ -18,13 +18,22 @@ from typing import TYPE_CHECKING, Any
 from lengthwise.errors import Interrupted, MissingError, UsageError
 from lengthwise.files import runs_elsewhere
 from lengthwise.machine import is_main_process, process_count, progress
+from lengthwise.measure.given import (
+    check_place,
+    check_second,
+    config_of,
+    fingerprints_of,
+    is_spread,
+    named_subject,
+    text_of,
+)
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import few_documents
 from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received
-from lengthwise.settings import PATH_FIELDS, Subject
-from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, tokenize
+from lengthwise.settings import Subject
+from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize, tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from lengthwise.models import ModelLike
@@ -49,39 +58,43 @@ def run(
         subject: a name, path or URL, a loaded model, a pair (model, tokenizer), or how to load one (`Subject`).
         text: a name or path, a list of strings, a corpus, or the text in the model's tokens. Default: what the
             `Subject` names, "books" without one.
-        other: the second model of a measurement that has one, in place of what its settings name.
+        other: the second model of a measurement that has one, and whose settings name none.
         out: the run folder to write; without one nothing is written.
         resume: continue the unfinished run in `out`; a finished one is read, not repeated.
         overwrite: replace the run in `out`.
-        log: where finished items are read from and appended to without a run folder.
+        log: where finished items are read from and appended to, in place of a run folder.
 
     Raises:
-        UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement.
+        UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement; or
+            something is given twice, or would not be used.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished items, which `out` holds too.
     """
-    spec = subject if isinstance(subject, Subject) else _subject_of(subject, text)
+    check_place(out, resume=resume, overwrite=overwrite, log=log)
+    spec = named_subject(measurement, subject, text)
+    check_second(measurement, spec, other)
+    # A model that is spread over the processes needs all of them for every sample.
+    loaded = (spec, measurement.second_subject(spec))
+    spread = any(one is not None and one.tp_plan is not None for one in loaded)
+    spread = spread or is_spread(subject) or is_spread(other)
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
         from lengthwise.models import as_model, open_model
 
-        given = _given(measurement, spec, text)
+        given = text_of(measurement, spec, text)
         if isinstance(subject, Subject):
-            model, how = open_model(measurement.check_subject(subject)), subject
+            model, how = open_model(measurement.check_subject(spec)), spec
         else:
             model, how = as_model(subject), None
         second = measurement.open_other(model, how) if other is None else as_model(other)
         named = text is None or isinstance(text, str | Path)
-        prepared = _Prepared(measurement, spec, given, model, second, cache=named)
+        prepared = _Prepared(measurement, spec, given, model, second, cache=named, spread=spread)
         prepared.check()
         return prepared.results(folder, log)
 
     if log is not None:
         return measured(None, log)
-    if out is None and (resume or overwrite):
-        raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
     store = new_store() if process_count() > 1 else None
-    # A model that is spread over the processes needs all of them for every sample.
-    sharing = store if spec.tp_plan is None else None
+    sharing = None if spread else store
     if store is not None and not is_main_process():
         log = SampleLog()
         log.store = sharing
@@ -92,12 +105,14 @@ def run(
         return parse_results(received(store, "results"))
     opened = contextlib.nullcontext()
     if out is not None:
-        config = _config(measurement, spec)
+        config = config_of(measurement, spec)
         opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
         log.store = sharing
         results = None if folder is None else folder.finished
+        if folder is not None and results is not None:
+            folder.check_inputs(fingerprints_of(subject, other, text), all_of_them=False)
         if store is not None:
             store.set("finished samples", json.dumps(log if results is None else None))
         results = results or measured(folder, log)
@@ -120,13 +135,13 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     from lengthwise.models.plan import cost_by_shape, cost_of_sides, outline, unknown_cost
     from lengthwise.models.resolve import check_served
 
-    settings = {"kind": measurement.kind} | _config(measurement, spec)
+    settings = {"kind": measurement.kind} | config_of(measurement, spec)
     subject = measurement.check_subject(spec)
     elsewhere = runs_elsewhere(subject.model)
     check_served(subject)
     if not elsewhere:
         usable_device(subject.device)
-    given = _given(measurement, spec, None)
+    given = text_of(measurement, spec, None)
     second = measurement.second_subject(subject)
     for name in {subject.model, (second or subject).model}:
         if (cost := unknown_cost(name)) is not None:
@@ -164,14 +179,29 @@ class _Prepared:
     """A measurement with its models, its text and its items: all that is decided before the first item is read."""
 
     def __init__(
-        self, measurement: Measurement, spec: Subject, text: Any, model: Any, other: Any, *, cache: bool
+        self,
+        measurement: Measurement,
+        spec: Subject,
+        text: Any,
+        model: Any,
+        other: Any,
+        *,
+        cache: bool,
+        spread: bool = False,
     ) -> None:
-        self.spec, self.text, self.model, self.other = spec, text, model, other
-        self.config = _config(measurement, spec)
+        self.spec, self.text, self.model, self.other, self.spread = spec, text, model, other, spread
+        self.config = config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
         self.documents = text if isinstance(text, TokenDocuments) else None
         if isinstance(text, Corpus) and measurement.reads != "questions":
             self.documents = tokenize(text, other.tokenizer, cache=cache)
+        given = text if isinstance(text, TokenDocuments) else None
+        of = given.tokenizer_fingerprint if given is not None else ""
+        if of and of != tokenizer_fingerprint(other.tokenizer):
+            raise UsageError(
+                f"the text is given in tokens of another tokenizer than that of {other.name}",
+                fix="tokenize it with the tokenizer of this model, or give the text itself",
+            )
         read = {"tokens": self.documents, "characters": (text, self.documents), "questions": text}
         self.items = self.measurement.items(model, read[measurement.reads], other)
         self.longest = max(item.longest for item in self.items)
@@ -208,7 +238,7 @@ class _Prepared:
     def _check_inputs(self, folder: RunFolder | None) -> None:
         """Refuse a run folder that was begun with other weights or another text."""
         # Every process that holds a part of the weights takes part in the fingerprint.
-        if folder is None and self.spec.tp_plan is None:
+        if folder is None and not self.spread:
             return
         prints = {"model": self.model.fingerprint()}
         if self.text is not None:
@@ -306,43 +336,3 @@ class _Prepared:
             }
             left_out |= self.documents.left_out({item.stretch for item in self.items})
         return facts | {"left_out": left_out} if facts else {}
-
-
-def _config(measurement: Measurement, spec: Subject) -> dict[str, Any]:
-    """The config of a run: running it again repeats the run.
-
-    Raises:
-        UsageError: the subject has a reading path, and the measurement reads along its own.
-    """
-    subject = spec.model_dump(mode="json")
-    if not measurement.along_paths:
-        for name in PATH_FIELDS:
-            if subject.pop(name) is not None:
-                raise UsageError(
-                    f"{name} is given, and {measurement.kind} reads a text in its own way",
-                    fix="`lengthwise compare` reads along a path, through any cache",
-                )
-    return subject | measurement.model_dump(mode="json")
-
-
-def _given(
-    measurement: Measurement, spec: Subject, text: TextLike | TokenDocuments | None
-) -> Corpus | TokenDocuments | None:
-    """The text as a corpus, or in the model's tokens where it is given so; None if none is read."""
-    if not measurement.needs_text:
-        return None
-    if text is None:
-        text = spec.text
-    return text if isinstance(text, TokenDocuments) else as_corpus(text, split=spec.split)
-
-
-def _subject_of(model: ModelLike, text: TextLike | TokenDocuments | None) -> Subject:
-    """The names of a model and a text that are given as objects."""
-    from lengthwise.models import as_model
-
-    name = str(model) if isinstance(model, str | Path) else as_model(model).name
-    if text is None:
-        return Subject(model=name)
-    # Of token documents, a corpus, or a list of strings; a path has a `name` too.
-    named = getattr(text, "corpus", getattr(text, "name", "texts"))
-    return Subject(model=name, text=str(text) if isinstance(text, str | Path) else named)

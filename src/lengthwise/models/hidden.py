@@ -108,6 +108,18 @@ def whole_tensor(model: nn.Module, name: str, tensor: Any) -> Tensor:
     return tensor.full_tensor() if _split(tensor) else tensor
 
 
+def over_processes(model: nn.Module) -> bool:
+    """Whether processes hold parts of its weights, so that all of them have to run it: DTensors, FSDP, ZeRO-3."""
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    return any(
+        isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules()
+    ) or any(
+        isinstance(parameter, DTensor) or hasattr(parameter, "ds_id") for parameter in model.parameters()
+    )
+
+
 def _split(tensor: Any) -> bool:
     """Whether processes hold parts of it, by a tensor parallel plan (FSDP2 gathers what it needs itself)."""
     mesh = getattr(tensor, "device_mesh", None)

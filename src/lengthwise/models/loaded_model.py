@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from lengthwise.errors import UsageError
 from lengthwise.files import runs_elsewhere
@@ -266,7 +267,9 @@ def weights_fingerprint(model: nn.Module) -> str:
         if not isinstance(tensor, Tensor):
             continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        flat = whole_tensor(model, name, tensor).detach().reshape(-1)
+        # FSDP2 gathers for a forward pass, and here there is none.
+        whole = whole_tensor(model, name, tensor).detach()
+        flat = (whole.full_tensor() if isinstance(whole, DTensor) else whole).reshape(-1)
         if len(flat) > SAMPLED:
             flat = flat[torch.linspace(0, len(flat) - 1, SAMPLED, dtype=torch.float64).long().to(flat.device)]
         digest.update(flat.contiguous().cpu().view(torch.uint8).numpy().tobytes())

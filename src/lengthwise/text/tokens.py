@@ -40,7 +40,10 @@ class TokenDocument:
 
 @dataclass(frozen=True)
 class TokenDocuments(Sequence[TokenDocument]):
-    """The documents of a corpus as tokens, with the fingerprints of the corpus and of the tokenizer."""
+    """The documents of a corpus as tokens, with the fingerprints of the corpus and of the tokenizer.
+
+    An empty fingerprint of the tokenizer says that it is not known; then any model may read them.
+    """
 
     documents: tuple[TokenDocument, ...]
     corpus: str

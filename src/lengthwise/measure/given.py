@@ -1,0 +1,146 @@
+"""What a caller gives to `run`: named for the run folder, and refused where nothing would read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import UsageError
+from lengthwise.measure.measurement import Measurement
+from lengthwise.settings import PATH_FIELDS, Subject
+from lengthwise.text import Corpus, TokenDocuments, as_corpus
+
+if TYPE_CHECKING:
+    from lengthwise.models import ModelLike
+    from lengthwise.text import TextLike
+
+
+def check_place(out: object, *, resume: bool, overwrite: bool, log: object) -> None:
+    """Raise UsageError unless finished items have one place: a run folder, a log or none."""
+    given = [name for name, value in (("resume", resume), ("overwrite", overwrite)) if value]
+    if log is not None and (given or out is not None):
+        named = " and ".join([*(["out"] if out is not None else []), *given])
+        raise UsageError(
+            f"log is given, and {named}",
+            expected="a log, or a run folder, which has its own",
+            fix="leave out log",
+        )
+    if out is None and given:
+        raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
+
+
+def named_subject(
+    measurement: Measurement, model: Subject | ModelLike, text: TextLike | TokenDocuments | None
+) -> Subject:
+    """The subject as the run folder records it: the names of a model and a text that are given as objects.
+
+    Raises:
+        UsageError: the text, or its split, is given twice; the measurement reads no text, or not its tokens alone.
+    """
+    subject = model if isinstance(model, Subject) else Subject(model=_name_of(model))
+    if text is None:
+        return subject
+    if not measurement.needs_text:
+        raise UsageError(
+            f"a text is given, and {measurement.kind} reads none with these settings", fix="leave it out"
+        )
+    if isinstance(text, TokenDocuments) and measurement.reads != "tokens":
+        raise UsageError(
+            f"the text is given in tokens, and {measurement.kind} reads its characters",
+            expected="a name or path, a Corpus, or a list of strings",
+        )
+    by_name = isinstance(text, str | Path)
+    # The split of what is given whole is chosen already.
+    for name in ("text",) if by_name else ("text", "split"):
+        if name in subject.model_fields_set:
+            raise UsageError(
+                f"the subject has {name} = {getattr(subject, name)!r}, and run has a text of its own",
+                expected="one of them",
+                fix=f"leave {name} out of the Subject, or give run no text",
+            )
+    # Of token documents, a corpus, or a list of strings; a path has a `name` too.
+    found = str(text) if by_name else getattr(text, "corpus", getattr(text, "name", "texts"))
+    split = {"split": text.split} if isinstance(text, Corpus) else {}
+    return subject.model_copy(update={"text": found, **split})
+
+
+def check_second(measurement: Measurement, subject: Subject, other: object) -> None:
+    """Raise UsageError unless a measurement that has a second model has it once, and another has none."""
+    by_settings = measurement.second is not None or measurement.second_subject(subject) is not None
+    has_one = type(measurement).second_subject is not Measurement.second_subject
+    if other is None:
+        if has_one and not by_settings:
+            raise UsageError(
+                f"{measurement.kind} is of two sides, and one is given", fix="give run other=..., or side_b"
+            )
+        return
+    if not has_one and measurement.other is None:
+        raise UsageError(f"a second model is given, and {measurement.kind} has none", fix="leave out other")
+    if by_settings:
+        raise UsageError(
+            f"a second model is given, and the settings of {measurement.kind} name one",
+            expected="one of them",
+            fix="leave out other, or the setting",
+        )
+
+
+def text_of(
+    measurement: Measurement, subject: Subject, text: TextLike | TokenDocuments | None
+) -> Corpus | TokenDocuments | None:
+    """The text as a corpus, or in the model's tokens where it is given so; None if none is read."""
+    if not measurement.needs_text:
+        return None
+    if text is None:
+        text = subject.text
+    return text if isinstance(text, TokenDocuments) else as_corpus(text, split=subject.split)
+
+
+def is_spread(model: object) -> bool:
+    """Whether processes hold parts of the weights of a model that is given as an object."""
+    from torch import nn
+
+    from lengthwise.models.hidden import over_processes
+
+    module = model[0] if isinstance(model, tuple) and model else getattr(model, "model", None)
+    return isinstance(module, nn.Module) and over_processes(module)
+
+
+def fingerprints_of(
+    model: object, other: object, text: TextLike | TokenDocuments | None
+) -> dict[str, dict[str, str]]:
+    """The fingerprints of what is given as objects, which a name cannot tell apart; of a text in memory, too."""
+    from lengthwise.models import as_model
+
+    found = {}
+    for name, one in (("model", model), ("second model", None if other is model else other)):
+        if one is not None and not isinstance(one, Subject | str | Path) and not is_spread(one):
+            given: Any = one
+            found[name] = as_model(given).fingerprint()
+    if isinstance(text, TokenDocuments):
+        found["text"] = {"corpus": text.corpus_fingerprint}
+    elif text is not None and not isinstance(text, str | Path):
+        found["text"] = {"corpus": as_corpus(text).fingerprint}
+    return found
+
+
+def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
+    """The config of a run: running it again repeats the run.
+
+    Raises:
+        UsageError: the subject has a reading path, and the measurement reads along its own.
+    """
+    config = subject.model_dump(mode="json")
+    if not measurement.along_paths:
+        for name in PATH_FIELDS:
+            if config.pop(name) is not None:
+                raise UsageError(
+                    f"{name} is given, and {measurement.kind} reads a text in its own way",
+                    fix="`lengthwise compare` reads along a path, through any cache",
+                )
+    return config | measurement.model_dump(mode="json")
+
+
+def _name_of(model: ModelLike) -> str:
+    from lengthwise.models import as_model
+
+    return str(model) if isinstance(model, str | Path) else as_model(model).name

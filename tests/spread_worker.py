@@ -1,4 +1,4 @@
-"""Each of the two processes of test_sharing.py that hold a model together: FSDP2, and batches that two do not divide."""
+"""Each of the two processes of test_sharing.py that hold a model together, with batches that two do not divide."""
 
 from __future__ import annotations
 

@@ -94,13 +94,29 @@ def slowdown(dtype: str) -> float:
 
 
 def process_count() -> int:
-    """How many processes work together: torchrun's number, 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """How many processes work together: torchrun's number, 1 without it; UsageError for a part of its variables."""
+    return _rank_and_count()[1]
 
 
 def process_rank() -> int:
-    """The number of this process among them, from 0."""
-    return int(os.environ.get("RANK", "0"))
+    """The number of this process among them, from 0; UsageError as `process_count`."""
+    return _rank_and_count()[0]
+
+
+def _rank_and_count() -> tuple[int, int]:
+    found = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    rank, count = found["RANK"] or "0", found["WORLD_SIZE"] or "1"
+    if (rank, count) == ("0", "1"):
+        return 0, 1
+    missing = [name for name, value in found.items() if not value]
+    if missing or not (rank.isdecimal() and count.isdecimal() and int(rank) < int(count)):
+        given = ", ".join(f"{name} is {found[name]}" for name in ("RANK", "WORLD_SIZE") if found[name])
+        raise UsageError(
+            f"{given} in the environment" + (f", and {', '.join(missing)} missing" if missing else ""),
+            expected="what torchrun sets for each process: a RANK below WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
+            fix="torchrun --nproc-per-node N -m lengthwise ..., or unset RANK and WORLD_SIZE for one process",
+        )
+    return int(rank), int(count)
 
 
 def is_main_process() -> bool:

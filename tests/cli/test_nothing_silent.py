@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from lengthwise.cli.main import VERBS
 from lengthwise.evaluation import Evaluation
+from lengthwise.measure import MEASUREMENTS
 from tests.cli.small_runs import refused
 
 SIZES = ("--length", "16", "--limit", "2")
@@ -182,3 +184,39 @@ class TestFolders:
         assert lengthwise("cp", "pose", "~/mine.yaml").code == 0
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
         assert (tmp_path / "home" / "page.html").is_file()
+
+
+GROUP = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"RANK": "1"}, "WORLD_SIZE"),
+        ({"WORLD_SIZE": "2"}, "MASTER_ADDR"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT"),
+        (GROUP | {"RANK": "2"}, "RANK is 2"),
+        (GROUP | {"WORLD_SIZE": "two"}, "WORLD_SIZE is two"),
+    ],
+)
+@pytest.mark.parametrize("verb", [*(name for name in VERBS if name in MEASUREMENTS), "train"])
+def test_a_part_of_what_torchrun_sets(
+    lengthwise: Callable[..., Any],
+    model: str,
+    text: list[str],
+    recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    given: dict[str, str],
+    named: str,
+) -> None:
+    """One process that takes itself for one of several would be silent, or wait for the others."""
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    words = {
+        "train": (recipe,),
+        "eval": (model, "needle", "--length", 512, *text),
+    }.get(verb, (model, *text))
+    outcome = lengthwise(verb, *words, "--out", "run")
+    assert named in refused(outcome)
+    assert "torchrun" in outcome.err

@@ -106,8 +106,8 @@ def test_places_that_exclude_each_other(untied: str, placed: dict[str, str]):
 )
 def test_processes_that_cannot_share_the_heads(name: str, processes: int, monkeypatch: pytest.MonkeyPatch):
     """Four heads of queries and two of keys; GPT-2 has no plan in transformers."""
-    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (0, processes))
     with pytest.raises(UsageError):
         check_splits(tiny_model(name).config)
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (0, 2))
     check_splits(tiny_model("llama-gqa").config)

@@ -63,7 +63,7 @@ def test_work_and_memory_are_those_of_the_views_that_are_read(make: Make, monkey
 
 
 def test_processes_share_the_step(make: Make, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (0, 2))
     result = plan(make(batch={"size": 4}))
     assert (result["micro_batch"], result["accumulation"], result["processes"]) == (2, 1, 2)
     with pytest.raises(UsageError, match="3"):

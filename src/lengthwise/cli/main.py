@@ -58,7 +58,7 @@ def run(words: Sequence[str] | None = None) -> int:
         if not {"-v", "--verbose"}.isdisjoint(words):
             traceback.print_exception(error)
         # Where several processes are stopped together, only the first says so. Any process may report an error.
-        if is_main_process() or code not in (Interrupted.exit_code, TERMINATED):
+        if code not in (Interrupted.exit_code, TERMINATED) or is_main_process():
             print(f"lengthwise: {message}", file=sys.stderr)
         return code
     finally:

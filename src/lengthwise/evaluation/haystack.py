@@ -71,7 +71,9 @@ def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[
     size = sum(map(len, found))
     while size < wanted:
         index = (index + 1) % len(texts)
-        more = _sentences(texts[index][: 2 * wanted])
+        text = texts[index]
+        # A document may begin with more white space than is read of it; it has text behind.
+        more = _sentences(text[: 2 * wanted]) or _sentences(text.lstrip()[: 2 * wanted])
         found += more
         size += sum(map(len, more))
     return found

@@ -57,6 +57,30 @@ def test_damage_is_built_again_with_a_warning(
     assert len(caplog.records) == 1
 
 
+def test_what_was_verified_is_read_again_after_a_change_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Hashing a converted model takes minutes; each process of a run would wait for it."""
+    read: list[str] = []
+    hashed = files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: read.append(path.name) or hashed(path))
+    path = made(tmp_path)
+    assert sorted(read) == ["config", "weights"], "sealed"
+    read.clear()
+    forget()
+    made(tmp_path)
+    assert read == []
+    status = (path / "weights").stat()
+    (path / "weights").write_bytes(bytes(1000))
+    # A tool that restores the time cannot restore when it did.
+    os.utime(path / "weights", ns=(status.st_atime_ns, status.st_mtime_ns))
+    for expected in (["config", "weights"], []):
+        read.clear()
+        forget()
+        made(tmp_path)
+        assert sorted(read) == expected
+
+
 def test_files_have_the_modes_that_the_umask_allows(tmp_path: Path):
     before = os.umask(0o027)
     try:

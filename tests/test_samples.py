@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,21 @@ def test_unwritable(tmp_path: Path) -> None:
     log = SampleLog(tmp_path / "missing" / "samples.jsonl")
     with pytest.raises(LengthwiseError):
         log.append("a", {})
+
+
+def test_the_disk_has_all_samples_but_those_of_the_last_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, on_disk, now = tmp_path / "samples.jsonl", [0], [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "fsync", lambda handle: on_disk.append(os.fstat(handle).st_size))
+    log = SampleLog(path)
+    synced = []
+    for index, passed in enumerate((0.0, 0.4, 0.4, 0.4, 5.0)):
+        now[0] += passed
+        log.append(f"s{index}", {})
+        synced.append(on_disk[-1] == path.stat().st_size)
+    assert synced == [True, False, False, True, True]
+    log.append("last", {})
+    log.gather()
+    assert on_disk[-1] == path.stat().st_size

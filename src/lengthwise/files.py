@@ -162,6 +162,36 @@ def cache_dir() -> Path:
 
 
 _VERIFIED: set[Path] = set()
+_STAMP = "verified.json"
+"""Size and times of each file of a built folder when its SHA-256 was last compared."""
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether every file of a built folder is what was sealed.
+
+    Reading all of it takes minutes for a large model, so it is read again only where a size or a time has changed.
+    """
+    if path in _VERIFIED:
+        return True
+    with contextlib.suppress(UsageError):
+        if read_json(path / _STAMP, expected="sizes and times") == _times(path):
+            return True
+    if first_damaged(path) is not None:
+        return False
+    _stamp(path)
+    return True
+
+
+def _times(path: Path) -> dict[str, list[int]]:
+    files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name != _STAMP)
+    found = ((str(file.relative_to(path)), file.stat()) for file in files)
+    return {name: [each.st_size, each.st_mtime_ns, each.st_ctime_ns] for name, each in found}
+
+
+def _stamp(path: Path) -> None:
+    # A shared cache may be read-only.
+    with contextlib.suppress(LengthwiseError):
+        atomic_write_json(path / _STAMP, _times(path))
 
 
 def build_once(
@@ -171,15 +201,15 @@ def build_once(
 
     `build` fills a temporary folder beside `path`, which is sealed and renamed to `path`. After an error or a kill
     the next call removes what was left and builds again. Other processes that want the same `path` wait for the one
-    that builds, for `wait_seconds`. The first use in each process compares the SHA-256 of every file: what was
-    damaged is built again, with a warning. `what` names the thing in messages: "the model smollm2-135m".
+    that builds, for `wait_seconds`. The first use, and one after a file has changed, compares the SHA-256 of every
+    file: what was damaged is built again, with a warning. `what` names it in messages: "the model smollm2-135m".
 
     Raises:
         LengthwiseError: the cache cannot be written, or another process holds it for too long.
     """
     from filelock import FileLock, Timeout
 
-    if path.exists() and (path in _VERIFIED or first_damaged(path) is None):
+    if path.exists() and _is_whole(path):
         # Without a lock: a shared cache may be read-only.
         _VERIFIED.add(path)
         return path
@@ -193,6 +223,7 @@ def build_once(
                     shutil.rmtree(path)
                 if not path.exists():
                     _build_locked(path, build)
+                    _stamp(path)
                 _VERIFIED.add(path)
         except Timeout as error:
             raise LengthwiseError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import time
 import zlib
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from lengthwise.machine import is_main_process, process_count, process_rank
 T = TypeVar("T")
 # Short waits in place of the store's own, which Ctrl-C does not end.
 _PAUSE_SECONDS = 0.02
+_SYNC_SECONDS = 1.0
+"""A power loss takes samples of so many seconds at most; to wait for the disk at every one would slow small runs."""
 _CHECKSUM = b', "checksum": '
 _RUNS = itertools.count()
 
@@ -31,9 +34,10 @@ _RUNS = itertools.count()
 class SampleLog(dict[str, dict[str, Any]]):
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
-    A killed run leaves at most one torn last line. It counts as nothing, so that sample is done again, and the next
-    line takes its place. Reading changes no file: a running process may be writing that line. Every line carries the
-    CRC-32 of its text, so a damaged sample never becomes part of a number.
+    A killed run leaves at most one torn last line; a power loss takes at most the last second besides. A torn line
+    counts as nothing, so that sample is done again, and the next line takes its place. Reading changes no file: a
+    running process may be writing that line. Every line carries the CRC-32 of its text, so a damaged sample never
+    becomes part of a number.
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
@@ -50,6 +54,7 @@ class SampleLog(dict[str, dict[str, Any]]):
         self._path = path
         self._torn_at: int | None = None
         """Where the torn last line begins."""
+        self._synced_at = -_SYNC_SECONDS
         # Processes that still send samples.
         self._others = process_count() - 1
         if path is not None and path.exists():
@@ -74,6 +79,7 @@ class SampleLog(dict[str, dict[str, Any]]):
         while self.store is not None and is_main_process() and self._others:
             time.sleep(_PAUSE_SECONDS)
             self._receive()
+        self._sync()
 
     def _receive(self) -> None:
         while self.store.queue_len("samples"):
@@ -93,6 +99,15 @@ class SampleLog(dict[str, dict[str, Any]]):
                     stream.truncate(self._torn_at)
                     self._torn_at = None
                 stream.write(b"%b%b%d}\n" % (text[:-1], _CHECKSUM, zlib.crc32(text)))
+            if time.monotonic() - self._synced_at >= _SYNC_SECONDS:
+                self._sync()
+
+    def _sync(self) -> None:
+        """Wait until the disk has what is written."""
+        if self._path is not None and self._path.exists():
+            with writing(self._path), self._path.open("ab") as stream:
+                os.fsync(stream.fileno())
+            self._synced_at = time.monotonic()
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()

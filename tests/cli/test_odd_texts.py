@@ -66,7 +66,7 @@ def test_verbs(
 def test_tasks(lengthwise: Callable[..., Any], model: str, tmp_path: Path, task: str, name: str) -> None:
     text = written(tmp_path / "odd", name)
     mode = ("--mode", "greedy" if not TASKS[task].ranks else "likelihood")
-    outcome = lengthwise("eval", model, task, *mode, *text, "--length", 2048, "--limit", 1, "--dry-run")
+    outcome = lengthwise("eval", model, task, *mode, *text, "--length", 4096, "--limit", 1, "--dry-run")
     if name in NO_TEXT:
         refused(outcome)
     else:

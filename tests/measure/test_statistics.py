@@ -6,12 +6,14 @@ import re
 import numpy as np
 import pytest
 
+from lengthwise.measure import statistics
 from lengthwise.measure.statistics import (
     Statistic,
     _student,
     estimate,
     estimate_difference,
     few_documents,
+    ratio,
     students_t,
     two_sided_p,
 )
@@ -139,3 +141,24 @@ def test_a_difference_of_undefined_numbers_is_undefined():
     something = statistic([("a", [1, 1]), ("b", [2, 1])])
     for pair in ((nothing, nothing), (nothing, something), (something, nothing)):
         assert estimate_difference(*pair).value is None
+
+
+@pytest.mark.parametrize("documents", [1, 7, 104, 300])
+def test_resamples_are_one_draw_of_multinomial_counts(monkeypatch: pytest.MonkeyPatch, documents: int):
+    """As NumPy draws them at once; a product in parts gives the same."""
+    totals = np.random.default_rng(0).normal(size=(documents, 2)) ** 2 + 1
+    seen = []
+    statistic = Statistic(
+        Row(model="", task="", metric="", value=None),
+        tuple(map(str, range(documents))),
+        totals,
+        lambda sums: seen.append(sums) or ratio(sums),
+    )
+    drawn = np.random.default_rng(statistics.SEED).multinomial(
+        documents, np.full(documents, 1 / documents), size=statistics.RESAMPLES
+    )
+    estimate(statistic)
+    np.testing.assert_array_equal(seen[0], np.concatenate([np.ones((1, documents)), drawn]) @ totals)
+    monkeypatch.setattr(statistics, "_AT_ONCE", 1000)
+    estimate(statistic)
+    np.testing.assert_allclose(seen[1], seen[0], rtol=1e-14)

@@ -85,6 +85,35 @@ def test_sampler_is_a_function_of_seed_index_and_length(numbered):
     assert forward != [WindowSampler(numbered, seed=2).window(index, 30).tolist() for index in range(50)]
 
 
+def test_windows_are_those_of_the_rule_whatever_was_drawn_before(numbered):
+    """The rule, written out: draw one of all legal starts, counted through the documents in order."""
+    sampler = WindowSampler(numbered, seed=4)
+    for index, length in enumerate((30, 30, 12, 95, 30, 12, 1, 300)):
+        starts = [(d, s) for d in range(len(numbered)) for s in range(len(numbered[d].ids) - length + 1)]
+        document, start = starts[np.random.default_rng([4, 2, index]).integers(len(starts))]
+        expected = numbered[document].ids[start : start + length]
+        np.testing.assert_array_equal(sampler.window(index, length), expected)
+
+
+def test_a_window_does_not_walk_the_documents(numbered):
+    class Touched(list):
+        count = 0
+
+        def __iter__(self):
+            type(self).count += len(self)
+            return super().__iter__()
+
+        def __getitem__(self, index):
+            type(self).count += 1
+            return super().__getitem__(index)
+
+    sampler = WindowSampler(Touched(numbered))
+    Touched.count = 0
+    for index in range(10):
+        sampler.window(index, 20 + index // 5)
+    assert Touched.count == 10
+
+
 def test_sampler_is_uniform_over_all_legal_starts():
     documents = [
         TokenDocument("a", np.arange(100, 106, dtype=np.int32)),

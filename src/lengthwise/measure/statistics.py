@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESAMPLES = 2000
 SEED = 20250713
 MOST_UNDEFINED = 0.05
+_AT_ONCE = 2**25
+"""Weights in a product: 256 MB."""
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
 
@@ -106,17 +108,26 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     return _row(minuend, difference, rounding=rounding)
 
 
-@lru_cache(maxsize=8)
-def _weights(documents: int) -> NDArray[np.int64]:
+@lru_cache(maxsize=2)
+def _weights(documents: int) -> NDArray[np.uint8]:
     """How often each document is in the text, and in each resample: [1 + RESAMPLES, D]. The same for the same D."""
-    rng = np.random.default_rng(SEED)
-    drawn = rng.multinomial(documents, np.full(documents, 1 / documents), size=RESAMPLES)
-    return np.concatenate([np.ones((1, documents), dtype=np.int64), drawn])
+    rng, shares = np.random.default_rng(SEED), np.full(documents, 1 / documents)
+    weights = np.ones((1 + RESAMPLES, documents), dtype=np.uint8)
+    for row in weights[1:]:
+        drawn = rng.multinomial(documents, shares)
+        # Among more than 255 documents the chance that one is drawn so often is below 1e-500.
+        assert drawn.max() <= 255
+        row[:] = drawn
+    return weights
 
 
 def _estimates(statistic: Statistic) -> NDArray[np.float64]:
     """The estimate, then that of each resample: [1 + RESAMPLES]."""
-    return statistic.estimator(_weights(len(statistic.documents)) @ statistic.totals)
+    weights = _weights(len(statistic.documents))
+    # The product makes float64 of the weights; of more documents than 16,000 a part at a time.
+    rows = max(1, _AT_ONCE // len(statistic.documents))
+    parts = [weights[start : start + rows] @ statistic.totals for start in range(0, len(weights), rows)]
+    return statistic.estimator(np.concatenate(parts))
 
 
 def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float) -> Row:

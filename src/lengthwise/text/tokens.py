@@ -96,7 +96,9 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
     if cache and isinstance(text, str | Path | Corpus):
         try:
             folder = build_once(cache_dir() / "tokens" / key[:32], build, what=f"the tokens of {corpus.name}")
-            ids = np.split(np.load(folder / "ids.npy"), np.load(folder / "ends.npy")[:-1])
+            # Mapped, so that the processes of a machine share the memory. The plain view of a map is cheap to cut.
+            mapped = np.asarray(np.load(folder / "ids.npy", mmap_mode="r"))
+            ids = np.split(mapped, np.load(folder / "ends.npy")[:-1])
         except LengthwiseError as error:
             logger.warning("the tokens are not kept: %s", error.problem)
     documents = tuple(map(TokenDocument, corpus.documents, ids or _encode(corpus, tokenizer)))
@@ -180,7 +182,7 @@ def sample_windows(
         UsageError: no document is long enough, or there are fewer than `count` windows.
     """
     require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
-    _check_length(documents, length)
+    _check_length(max((len(document.ids) for document in documents), default=0), length)
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     slots = {index: _slots(documents[index], length, seed) for index in order}
     places = [
@@ -219,11 +221,16 @@ class WindowSampler:
         self.documents = documents
         self.seed = seed
         self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
+        self._longest = int(self._sizes.max(initial=0))
+        self._ends: tuple[int | None, NDArray[np.int64]] = None, self._sizes
 
     def window(self, index: int, length: int) -> NDArray[np.int32]:
         """The `index`-th window, of `length` tokens; UsageError if no document has so many."""
-        _check_length(self.documents, length)
-        ends = np.cumsum(np.maximum(self._sizes - length + 1, 0))
+        # All windows of a step have one length, so one is kept.
+        if self._ends[0] != length:
+            _check_length(self._longest, length)
+            self._ends = length, np.cumsum(np.maximum(self._sizes - length + 1, 0))
+        ends = self._ends[1]
         draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
         document = int(np.searchsorted(ends, draw, side="right"))
         start = int(draw - (ends[document - 1] if document else 0))
@@ -247,9 +254,8 @@ def pack_documents(
     return [TokenDocument("packed", np.concatenate(parts))]
 
 
-def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
+def _check_length(longest: int, length: int) -> None:
     require(length >= 1, f"the length of windows is {length}", "at least 1")
-    longest = max((len(document.ids) for document in documents), default=0)
     if longest < length:
         raise UsageError(
             f"the text is too short: a window needs {length} tokens, the longest document has {longest}",

@@ -13,9 +13,9 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
-from lengthwise.measure import Misalignment
-from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import TokenDocument
+from lengthwise.measure import MEASUREMENTS, Misalignment, run
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import TokenDocument, tokenize
 from lengthwise.training import (
     AlignmentArguments,
     AlignmentConfig,
@@ -25,6 +25,7 @@ from lengthwise.training import (
     View,
     WindowDataset,
 )
+from lengthwise.training.measure_callback import logged_name
 
 TERMS = {"alpha": 0.3, "divergence": "jeffreys", "detach": "short", "ce_on": "long"}
 
@@ -66,6 +67,23 @@ def test_a_config_is_parsed_saved_and_trained_with(documents: Sequence[TokenDocu
     assert losses(given) == losses(ours)
 
 
+def test_a_trainer_leaves_what_it_is_given_as_it_was(documents: Sequence[TokenDocument], tmp_path: Path):
+    view = View(16, offsets=(1, 7), min_context=0)
+    collator = PairCollator(view)
+    before = dict(vars(collator)), dict(vars(view))
+    for least, given in ((0, collator), (8, PairCollator(View(16, offsets=(1, 7))))):
+        ours = AlignmentTrainer(
+            tiny_llama(num_hidden_layers=1),
+            AlignmentConfig(str(tmp_path), **SETTINGS, save_strategy="no"),
+            train_dataset=WindowDataset(documents, given.view, batch_size=4, steps=4),
+            data_collator=given,
+        )
+        ours.train()
+        first = ours.state.log_history[0]
+        assert first["paired_positions"] == 4 * (16 - first["offset"] - least)
+    assert (vars(collator), vars(view)) == before
+
+
 def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocument], tmp_path: Path):
     config = AlignmentConfig(str(tmp_path), **SETTINGS)
     with pytest.raises(UsageError, match="AlignmentConfig"):
@@ -79,7 +97,7 @@ def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocume
 def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[TokenDocument], tmp_path: Path):
     text = [tiny_text(300, seed=seed) for seed in range(2)]
 
-    def run(every: int | None) -> AlignmentTrainer:
+    def trained(every: int | None) -> AlignmentTrainer:
         config = AlignmentConfig(str(tmp_path), **SETTINGS, save_strategy="no", alpha=0.3)
         ours = trainer(documents, config)
         if every is not None:
@@ -88,7 +106,7 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
         ours.train()
         return ours
 
-    plain, measured = run(None), run(2)
+    plain, measured = trained(None), trained(2)
     assert losses(measured) == losses(plain)
     assert measured.model.training
     rows = [entry for entry in measured.state.log_history if "misalignment/jeffreys@32" in entry]
@@ -116,3 +134,69 @@ def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocumen
     ours.train()
     steps = [entry["step"] for entry in ours.state.log_history if "misalignment/sce@32" in entry]
     assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]
+
+
+TEXTS = [tiny_text(600, seed=seed) for seed in range(4)]
+SMALL: dict[str, dict[str, Any]] = {
+    "measure": {"lengths": (16, 32), "windows": 2},
+    "ppl": {"lengths": (16, 32), "segments": 2},
+    "recall": {"distances": (16, 32), "passage": 8, "scored": 4, "pairs": 2},
+    "limit": {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
+    "longppl": {"length": 48, "short": 16, "texts": 2, "alpha": 0.0, "beta": -20.0},
+    "influence": {
+        "length": 64,
+        "short": 8,
+        "windows": 2,
+        "gain": 0.01,
+        "kept": (1, 2),
+        "candidates": 3,
+        "examined": 6,
+        "targets": 2,
+    },
+    "difference": {"lengths": (128,), "windows": 2},
+    "predictions": {"lengths": (128,), "windows": 2},
+    "eval": {
+        "tasks": ("needle_multi_key", "tracking"),
+        "mode": "likelihood",
+        "lengths": (640,),
+        "samples": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MEASUREMENTS)
+def test_a_callback_logs_every_headline_number_of_every_measurement(
+    kind: str, documents: Sequence[TokenDocument], tmp_path: Path
+):
+    settings = dict(SMALL[kind])
+    if kind == "difference":
+        settings["side_b"] = {"model": str(save_tiny_model(tmp_path / "other", seed=1))}
+    measurement = MEASUREMENTS[kind].measurement(**settings)
+    config = AlignmentConfig(str(tmp_path), **(SETTINGS | {"max_steps": 1}), save_strategy="no", alpha=0.3)
+    ours = trainer(documents, config)
+    ours.add_callback(MeasureCallback(ours, measurement, TEXTS, every=1))
+    ours.train()
+    found = run(measurement, (ours.model.eval(), tiny_tokenizer()), TEXTS)
+    expected = [row for row in found.rows if row.is_headline and row.value is not None]
+    (logged,) = (
+        entry for entry in ours.state.log_history if any(f"{expected[0].task}/" in name for name in entry)
+    )
+    of_rows = {name: value for name, value in logged.items() if "/" in name}
+    # One name for each number: none overwrites another.
+    assert len(of_rows) == len(expected) > 0
+    assert of_rows == {logged_name(row): pytest.approx(row.value, rel=1e-6) for row in expected}
+    assert all("None" not in name for name in of_rows)
+
+
+def test_what_a_callback_cannot_measure_is_refused_before_training(
+    documents: Sequence[TokenDocument], tmp_path: Path
+):
+    ours = trainer(documents, AlignmentConfig(str(tmp_path), **SETTINGS))
+    with pytest.raises(UsageError, match="two sides"):
+        MeasureCallback(ours, MEASUREMENTS["difference"].measurement(), TEXTS)
+    with pytest.raises(UsageError, match="a text is given"):
+        tasks = MEASUREMENTS["eval"].measurement(tasks=("longbench_qasper_e",), max_length=500)
+        MeasureCallback(ours, tasks, TEXTS)
+    with pytest.raises(UsageError, match="characters"):
+        tokens = tokenize(TEXTS, tiny_tokenizer())
+        MeasureCallback(ours, MEASUREMENTS["longppl"].measurement(), tokens)

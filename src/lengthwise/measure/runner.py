@@ -33,7 +33,7 @@ from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received
 from lengthwise.settings import Subject
-from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize, tokenizer_fingerprint
+from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize
 
 if TYPE_CHECKING:
     from lengthwise.models import ModelLike
@@ -192,16 +192,9 @@ class _Prepared:
         self.spec, self.text, self.model, self.other, self.spread = spec, text, model, other, spread
         self.config = config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
-        self.documents = text if isinstance(text, TokenDocuments) else None
-        if isinstance(text, Corpus) and measurement.reads != "questions":
+        self.documents = None
+        if text is not None and measurement.reads != "questions":
             self.documents = tokenize(text, other.tokenizer, cache=cache)
-        given = text if isinstance(text, TokenDocuments) else None
-        of = given.tokenizer_fingerprint if given is not None else ""
-        if of and of != tokenizer_fingerprint(other.tokenizer):
-            raise UsageError(
-                f"the text is given in tokens of another tokenizer than that of {other.name}",
-                fix="tokenize it with the tokenizer of this model, or give the text itself",
-            )
         read = {"tokens": self.documents, "characters": (text, self.documents), "questions": text}
         self.items = self.measurement.items(model, read[measurement.reads], other)
         self.longest = max(item.longest for item in self.items)

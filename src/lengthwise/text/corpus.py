@@ -125,18 +125,24 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
         text_field: the column that holds the text, for tables and hub data sets.
 
     Raises:
-        UsageError: an unknown name, split or field, or text that cannot be read.
+        UsageError: an unknown name, split or field, a field of what has no columns, or text that cannot be read.
         MissingError: a file, package or data set that does not exist.
     """
     if split not in get_args(Split):
         raise UsageError(f"unknown split {split!r}", expected=nearest(split, get_args(Split)))
-    if (embedded := EMBEDDED_CORPORA.get(spec)) is not None:
+    path = named_path(spec, what="the text")
+    embedded = EMBEDDED_CORPORA.get(spec)
+    no_columns = embedded is not None or path.is_dir() or path.suffix.lower() in _TEXTS
+    if no_columns and text_field != "text":
+        raise UsageError(
+            f"text_field is {text_field!r}, and {spec} has no columns", expected="a .jsonl or .parquet file"
+        )
+    if embedded is not None:
         documents, left_out = embedded.read(
             lambda own: split == "all" or f"{own}/".startswith(embedded.held_out) == (split == "test")
         )
         rule = "all documents" if split == "all" else embedded.split_rule
         return Corpus.of(spec, documents, split=split, split_rule=rule, left_out=left_out)
-    path = named_path(spec, what="the text")
     if path.exists():
         return Corpus.of(spec, _read_path(path, text_field), split=split)
     known_suffix = path.suffix.lower() in _SUFFIXES

@@ -76,12 +76,20 @@ class TokenDocuments(Sequence[TokenDocument]):
 
 
 def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
-    """Token ids of every document, without special tokens; token documents stay as they are.
+    """Token ids of every document, without special tokens; token documents of this tokenizer stay as they are.
 
     With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. A list of
     texts is not cached, and nothing is if the cache cannot be written.
+
+    Raises:
+        UsageError: the text is in tokens of another tokenizer.
     """
     if isinstance(text, TokenDocuments):
+        if text.tokenizer_fingerprint and text.tokenizer_fingerprint != tokenizer_fingerprint(tokenizer):
+            raise UsageError(
+                f"{text.corpus} is in tokens of another tokenizer than the model's",
+                fix="tokenize it with the tokenizer of this model, or give the text itself",
+            )
         return text
     corpus = as_corpus(text)
     tokenizer_key = tokenizer_fingerprint(tokenizer)

@@ -20,6 +20,7 @@ from lengthwise.errors import MissingError, UsageError
 
 T = TypeVar("T")
 
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
 
 
@@ -104,7 +105,7 @@ def process_rank() -> int:
 
 
 def _rank_and_count() -> tuple[int, int]:
-    found = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    found = {name: os.environ.get(name) for name in _OF_TORCHRUN}
     rank, count = found["RANK"] or "0", found["WORLD_SIZE"] or "1"
     if (rank, count) == ("0", "1"):
         return 0, 1

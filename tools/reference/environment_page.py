@@ -24,6 +24,8 @@ VARIABLES = {
     "OPENAI_API_KEY": "The same, where `LENGTHWISE_API_KEY` is not set.",
     "WORLD_SIZE": "Set by torchrun: the number of processes.",
     "RANK": "Set by torchrun: the number of this process, from 0. Process 0 writes the run folder and reports.",
+    "MASTER_ADDR": "Set by torchrun: the machine that the processes meet at.",
+    "MASTER_PORT": "Set by torchrun: its port. A part of these four, without the others, is refused.",
     "LOCAL_RANK": "Set by torchrun: the number of this process on its machine, which is that of its device.",
 }
 """What lengthwise itself reads. `page` fails where the code reads others."""

@@ -38,4 +38,6 @@ if __name__ == "__main__":
         (Path(sys.argv[1]) / "in-memory.json").write_text(measured(model).to_json())
     else:
         measured(model)
+    # Rank 0 holds the store, which the other one reads the last results from.
+    distributed.barrier()
     distributed.destroy_process_group()

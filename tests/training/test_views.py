@@ -375,7 +375,7 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
         with pytest.raises(UsageError, match=message):
             make(**changes)
     assert make(**GAP).view.offsets == (0, 0)
-    assert make(**GAP).least_context == 0
+    assert plan(make(**GAP))["min_context"] == 0
 
 
 def save(model: Any, folder: Path) -> str:

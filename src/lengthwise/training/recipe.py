@@ -17,7 +17,7 @@ from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.positions import attention_method, rope_method
 from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked, override, read_yaml
-from lengthwise.training.views import Positions, Tokens, View, ViewName
+from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -237,8 +237,8 @@ class Recipe(Settings):
     """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
     truncated views have offsets."""
     min_context: Annotated[Whole, Ge(0)] | None = None
-    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
-    that do not truncate null is 0: all tokens from where the views differ are paired."""
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), or 0 for views that do not
+    truncate: all tokens from where they differ. 0 is Sec. 4.2."""
     positions: Positions | None = None
     """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
     adapter: Adapter | None = None
@@ -272,26 +272,14 @@ class Recipe(Settings):
         """Plain values for YAML, which come back equal; without `defaults` those that differ from them."""
         return self.model_dump(mode="json", exclude_defaults=not defaults)
 
-    @property
-    def least_context(self) -> int:
-        """`min_context` with its default filled in."""
-        default = self.length // 2 if self.views == "truncation" else 0
-        return default if self.min_context is None else self.min_context
-
     @cached_property
     def view(self) -> View:
-        """How the windows of a sample are made; the offsets are by default 1 to length - least_context - 1."""
+        """How the windows of a sample are made; the offsets are by default 1 to length - min_context - 1."""
         offsets = self.offsets
         if self.views == "truncation" and offsets is None:
-            offsets = 1, self.length - self.least_context - 1
-        return View(
-            self.length,
-            self.views,
-            self.view_options,
-            offsets=offsets,
-            positions=self.positions,
-            min_context=self.min_context,
-        )
+            offsets = 1, self.length - least_context(self.views, self.length, self.min_context) - 1
+        drawn = {"offsets": offsets, "positions": self.positions, "min_context": self.min_context}
+        return View(self.length, self.views, self.view_options, **drawn)
 
     @property
     def notes(self) -> list[str]:
@@ -319,8 +307,11 @@ class Recipe(Settings):
             yield f"save_at names {late}: expected 1 to steps = {self.steps}"
         if self.positions is not None and (target := self.positions.target_length) <= self.length:
             yield f"positions.target_length = {target}: expected more than length = {self.length}"
-        # At least one row has to be paired: 0 < length - offset - least_context.
-        truncates, least = self.views == "truncation", self.least_context
+        # At least one row has to be paired: 0 < length - offset - min_context.
+        truncates, least = (
+            self.views == "truncation",
+            least_context(self.views, self.length, self.min_context),
+        )
         most, last = self.length - (2 if truncates else 1), self.length - least - 1
         low, high = self.offsets or (1, last)
         if not 0 <= least <= most:

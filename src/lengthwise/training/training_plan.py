@@ -27,6 +27,7 @@ from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe
 from lengthwise.training.starting_model import parameter_counts, recipe_skeleton, training_documents
+from lengthwise.training.views import least_context
 
 MARGIN = 0.9
 """Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
@@ -60,7 +61,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     found = {
         "settings": recipe.to_dict(),
         "tokens_to_run": recipe.steps * tokens,
-        "min_context": recipe.least_context,
+        "min_context": least_context(recipe.views, recipe.length, recipe.min_context),
         "offsets": recipe.view.offsets,
         "processes": count,
         "micro_batch": micro,

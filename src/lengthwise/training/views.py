@@ -142,6 +142,7 @@ class View:
         from lengthwise.positions.samplers import first_gap
 
         key, rows = [*key], torch.arange(self.length)
+        least = least_context(self.name, self.length, self.min_context)
         sampled = None
         if (given := self.positions) is not None:
             draw = position_sampler(given.sampler, given.options)
@@ -150,13 +151,13 @@ class View:
             low, high = offsets or self.offsets or (0, 0)
             offset = int(_generator("offset", seed, key).integers(low, high + 1))
             both = None if sampled is None else sampled.expand(2, -1)
-            return PairGeometry(self.length, offset, self.min_context), both
+            return PairGeometry(self.length, offset, least), both
         if sampled is None:
             step = int(_generator("place", seed, key).integers(1, self.length))
             sampled, first = (rows + step) % self.length, self.length - step
         else:
             first = first_gap(sampled)
-        geometry = PairGeometry(self.length, 0, max(first, self.min_context or 0))
+        geometry = PairGeometry(self.length, 0, max(first, least))
         return geometry, torch.stack([rows.to(sampled.dtype), sampled])
 
     def check_takes(self, drawn: View) -> None:
@@ -188,6 +189,12 @@ class View:
             own = _generator("sample", seed, text[0].tolist())
             text = plant_repeat(text, largest_gap(positions[1]), own, **self.options)
         return np.stack([text[:, geometry.long_tokens], text[:, geometry.short_tokens]])
+
+
+def least_context(name: str, length: int, given: int | None) -> int:
+    """The `min_context` of a view with its default filled in."""
+    default = length // 2 if name == "truncation" else 0
+    return default if given is None else given
 
 
 def plant_repeat(

@@ -44,7 +44,7 @@ def reading(fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 def documents_of(texts: list[np.ndarray]) -> TokenDocuments:
     """Documents of given tokens."""
     documents = (TokenDocument(f"d{index}", text.astype(np.int32)) for index, text in enumerate(texts))
-    return TokenDocuments(tuple(documents), "made", "corpus", "tokenizer")
+    return TokenDocuments(tuple(documents), "made", "corpus", "")
 
 
 def without_repetition(*, count: int = 6, size: int = 700) -> TokenDocuments:

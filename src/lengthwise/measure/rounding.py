@@ -2,7 +2,7 @@
 
 A model whose weights are here reads a window once more, rounded otherwise: the output of every layer and of every
 product with weights is multiplied by 1 + u, with u uniform in [-eps / 2, eps / 2] and eps the spacing of the dtype.
-It reads the first three quarters alone, so that kernels work in other shapes too. In 16 bits, sound pairs (eager for
+It reads the first three eighths alone, so that kernels work in other shapes too. In 16 bits, sound pairs (eager for
 sdpa, positions with an offset) lie at 0.6 to 1.15 of the mean difference from itself, for random models of several
 shapes and scales, tiny-books and SmolLM2-135M.
 
@@ -34,6 +34,7 @@ LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-3, "bfloat16": 1e-3}
 """The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""
 ELSEWHERE = 0.05
 """The floor of a side that cannot be read again otherwise: what bfloat16 gives SmolLM2-135M."""
+_LEAST_READ = 256
 SIXTEEN = torch.finfo(torch.bfloat16).eps
 
 
@@ -66,12 +67,12 @@ def own_rounding(
     """
     first, size = layout.first, len(view)
     if isinstance(model, LoadedModel):
-        size = size * 3 // 4 + 1 if model.path.in_one_pass and not first else size
+        size = _read_again(size) if model.path.in_one_pass and not first else size
         eps = SIXTEEN if sixteen else torch.finfo(model.model.dtype).eps
         with _rounded(model.model, eps):
             [again] = predictions(model, window[None], view[None, :size], first)
     elif isinstance(predicted, Distributions):
-        size = size if first else size * 3 // 4 + 1
+        size = size if first else _read_again(size)
         [again] = predictions(model, window[None], view[None, :size], first)
     elif isinstance(model, Endpoint):
         [again] = predictions(model, window[None], view[None], first)
@@ -111,6 +112,11 @@ def _rounded(model: nn.Module, eps: float) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _read_again(size: int) -> int:
+    """How many tokens of a window are read again: three eighths, for the time; at least 256, for the mean."""
+    return min(size, max(_LEAST_READ, size * 3 // 8 + 1))
 
 
 def _multiplies(module: nn.Module) -> bool:

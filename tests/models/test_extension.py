@@ -11,6 +11,7 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import extend, load
 from lengthwise.models.extending import clex_modules, find_rotary, fixed_time
 from lengthwise.models.extension import plan_extension
+from lengthwise.models.hidden import cache_among, cache_argument
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
@@ -180,7 +181,7 @@ class TestTime:
         text = random_ids(1, 40)
         with torch.no_grad(), fixed_time(model, length=40):
             first = model(input_ids=text[:, :30], use_cache=True)
-            second = model(input_ids=text[:, 30:], past_key_values=first.past_key_values)
+            second = model(input_ids=text[:, 30:], **{cache_argument(model): cache_among(first)})
         both = torch.cat((first.logits, second.logits), dim=1)
         torch.testing.assert_close(both, logits(model, 40), rtol=1e-4, atol=1e-4)
         with torch.no_grad():
@@ -193,7 +194,7 @@ class TestTime:
         with torch.no_grad():
             first = model(input_ids=long[:, :-1], use_cache=True)
             model(input_ids=short, use_cache=True)
-            found = model(input_ids=long[:, -1:], past_key_values=first.past_key_values).logits
+            found = model(input_ids=long[:, -1:], **{cache_argument(model): cache_among(first)}).logits
         torch.testing.assert_close(found[:, 0], logits(model, 70)[:, -1], rtol=1e-4, atol=1e-4)
 
     def test_fixing_the_time_of_another_method(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import logging
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from transformers import StaticCache
 
 from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, LoadedModel, PieceReader, reader_of, reading
+from lengthwise.models.hidden import cache_among, cache_argument
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
@@ -45,6 +47,29 @@ def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
             close(reader.fork().read(TOKENS[:, end : end + LOOK]), whole[:, end : end + LOOK])
             other = reader.fork().read(TOKENS[:, :LOOK])
             assert not torch.allclose(other, whole[:, end : end + LOOK], atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Whatever the installed transformers calls it: the forward pass takes and gives it under this name alone."""
+    model = loaded(tiny_llama())
+    whole, forward, own = at_once(model), model.model.forward, cache_argument(model.model)
+
+    def renamed(**arguments: Any) -> dict[str, Any]:
+        output = forward(**{own if key == name else key: value for key, value in arguments.items()})
+        return {name if key == own else key: value for key, value in output.items()}
+
+    signature = inspect.signature(forward)
+    parameters = [
+        each.replace(name=name) if each.name == own else each for each in signature.parameters.values()
+    ]
+    renamed.__signature__ = signature.replace(parameters=parameters)
+    monkeypatch.setattr(model.model, "forward", renamed)
+    assert cache_argument(model.model) == name
+    reader = reader_of(model)
+    assert reader.cached
+    for begin, end in pairwise(CUTS):
+        close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
 
 
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
@@ -121,7 +146,7 @@ def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.Monke
 
     def wrong(model: Any, **arguments: Any) -> tuple[torch.Tensor, Any]:
         hidden, output = right(model, **arguments)
-        return hidden + ("past_key_values" in arguments), output
+        return hidden + (cache_among(arguments) is not None), output
 
     monkeypatch.setattr(reading, "hidden_states_and_output", wrong)
     assert not reader_of(model).cached
@@ -130,7 +155,7 @@ def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.Monke
 def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
     model = loaded(tiny_llama())
     model.model.register_forward_hook(
-        lambda module, args, output: output.__setitem__("past_key_values", None)
+        lambda module, args, output: output.__setitem__(cache_argument(module), None)
     )
     reader = PieceReader(model)
     reader.read(TOKENS[:, :5])
@@ -146,7 +171,7 @@ def test_layers_that_change_their_tensors_in_place_are_copied():
     reader.read(TOKENS[:, :10])
     cache = StaticCache(config=model.config, max_cache_len=64)
     with torch.no_grad():
-        model.model(input_ids=torch.from_numpy(TOKENS[:, :10]), past_key_values=cache)
+        model.model(input_ids=torch.from_numpy(TOKENS[:, :10]), **{cache_argument(model.model): cache})
     reader._cache = cache
     assert not reader.takes_padding
     reader.fork().read(TOKENS[:, 20:30])

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from lengthwise.models import extend, load
 from lengthwise.models.extending import clex_modules, find_rotary
 from lengthwise.models.extension import Extension
+from lengthwise.models.hidden import cache_among, cache_argument
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
@@ -183,5 +184,5 @@ def test_frequencies_that_change_with_every_token_disagree_with_their_cache(meth
     tokens = ids(LONGER)
     with torch.no_grad():
         first = model(input_ids=tokens[:, :-4], use_cache=True)
-        cached = model(input_ids=tokens[:, -4:], past_key_values=first.past_key_values).logits
+        cached = model(input_ids=tokens[:, -4:], **{cache_argument(model): cache_among(first)}).logits
     assert (cached - logits(model, tokens)[:, -4:]).abs().max() > 1e-2

@@ -25,7 +25,7 @@ from lengthwise.models.extension import (
     read_extension,
     write_extension,
 )
-from lengthwise.models.hidden import decoder_of, unwrap
+from lengthwise.models.hidden import cache_among, decoder_of, unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path, quiet_transformers
 from lengthwise.positions.attention_methods import QueryScale
 from lengthwise.positions.clex import ClexFrequencies, clex_time
@@ -271,7 +271,7 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
 
 def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
     """Tokens after cached ones are rotated with the t of the cached keys."""
-    cache = kwargs.get("past_key_values")
+    cache = cache_among(kwargs)
     follows = cache is not None and cache.get_seq_length() > 0
     for _, module in clex_modules(decoder):
         module.cached_time = getattr(cache, _TIME, None) if follows else None
@@ -279,7 +279,7 @@ def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -
 
 
 def _note_time_in_cache(decoder: nn.Module, args: Any, output: Any) -> None:
-    cache = getattr(output, "past_key_values", None)
+    cache = cache_among(output)
     if cache is not None:
         # With an adapter there are two modules, the base model's and the trained one; one of them has run.
         for _, module in clex_modules(decoder):

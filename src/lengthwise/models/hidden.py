@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -210,6 +210,22 @@ def accepted(model: nn.Module, **arguments: Any) -> dict[str, Any]:
     """The arguments that the model's forward pass has by name."""
     parameters = inspect.signature(unwrap(model).forward).parameters
     return {name: value for name, value in arguments.items() if name in parameters}
+
+
+_CACHE_NAMES = "cache", "past_key_values"
+"""What a forward pass calls its key-value cache, as argument and in its output: since transformers 5.24, before."""
+
+
+def cache_argument(model: nn.Module) -> str | None:
+    """The argument of the model's forward pass that takes a key-value cache; None if it takes none."""
+    return next(iter(accepted(model, **dict.fromkeys(_CACHE_NAMES))), None)
+
+
+def cache_among(values: Any) -> Any:
+    """The key-value cache among the arguments or in the output of a forward pass; None if there is none."""
+    if not isinstance(values, Mapping):
+        return None
+    return next((value for name, value in values.items() if name in _CACHE_NAMES and value is not None), None)
 
 
 def view_arguments(

@@ -13,7 +13,13 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.models.head import Head
-from lengthwise.models.hidden import accepted, additive_mask, hidden_states_and_output
+from lengthwise.models.hidden import (
+    accepted,
+    additive_mask,
+    cache_among,
+    cache_argument,
+    hidden_states_and_output,
+)
 from lengthwise.models.position_limits import rope_by_input_length
 
 if TYPE_CHECKING:
@@ -77,7 +83,7 @@ class PieceReader:
         if self._mask is None:
             self._mask = real.new_zeros((len(ids), 0))
         if self._own or not first:
-            arguments["past_key_values"] = self._continued
+            arguments |= self._continuing
         positions = (self._mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
         self._mask = torch.cat([self._mask, real], dim=1)
         # Without padding the model's own defaults say the same, and are faster.
@@ -116,8 +122,8 @@ class PieceReader:
             input_ids=ids,
             position_ids=places,
             attention_mask=additive_mask(allowed.to(model.device), model.model.dtype),
-            past_key_values=cache,
             use_cache=True,
+            **self._continuing,
         )
         cache.crop(-len(tokens))
         return hidden[0]
@@ -136,7 +142,7 @@ class PieceReader:
         else:
             output = self._model.model(**arguments)
             hidden = output.logits
-        return self._model.at_head(hidden), getattr(output, "past_key_values", None)
+        return self._model.at_head(hidden), cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own.
@@ -167,9 +173,15 @@ class PieceReader:
         if not isinstance(self._cache, Cache):
             raise UsageError(
                 f"{self._model.name} keeps no key-value cache that can be continued",
-                expected="a decoder whose forward pass takes past_key_values",
+                expected="a decoder whose forward pass takes a key-value cache",
             )
         return self._cache
+
+    @property
+    def _continuing(self) -> dict[str, Cache]:
+        """The argument by which a forward pass continues what was read."""
+        name = cache_argument(self._model.model)
+        return {} if name is None else {name: self._continued}
 
 
 def reader_of(model: LoadedModel) -> PieceReader:
@@ -216,7 +228,7 @@ def _why_not_cached(model: LoadedModel) -> str | None:
     method = rope_by_input_length(model.config)
     if method is not None:
         return f"{method} rope depends on how many tokens are read in one go"
-    if not accepted(model.model, past_key_values=None):
+    if cache_argument(model.model) is None:
         return "the model takes no key-value cache"
     tokens = np.random.default_rng(0).integers(model.vocab_size, size=(1, 12))
     whole = model.hidden_states(torch.from_numpy(tokens)).double()

@@ -181,6 +181,14 @@ def test_scaled_queries(architecture: str):
     assert (logits(scaled, tokens(22)) - logits(plain(architecture), tokens(22))).abs().max() > 1e-3
 
 
+@every_architecture
+def test_scaled_queries_keep_every_digit_of_float64(architecture: str):
+    """Within the original context the scale is 1."""
+    scaled, unscaled = plain(architecture).double(), plain(architecture).double()
+    use_attention(scaled, "query_scale", original_length=22, skip_layers=0)
+    torch.testing.assert_close(logits(scaled, tokens(22)), logits(unscaled, tokens(22)), rtol=0, atol=0)
+
+
 def test_models_with_another_attention_are_refused():
     with pytest.raises(UsageError):
         use_attention(tiny_model("bloom-alibi"), "shifted_sparse")

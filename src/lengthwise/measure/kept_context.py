@@ -131,7 +131,7 @@ def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: i
             hidden = hidden_states_for(model.model, head, tokens)
             logits = head.logits(hidden[0, -1:])
             label = torch.tensor([int(ids[target])], device=logits.device)
-            loss = torch.nn.functional.cross_entropy(logits.float(), label)
+            loss = torch.nn.functional.cross_entropy(logits, label)
             [gradient] = torch.autograd.grad(loss, found)
     finally:
         handle.remove()

@@ -119,7 +119,7 @@ def _scaled(name: str) -> Callable[..., Any]:
                     f"{type(module).__name__} passes no position ids to its attention, which query scaling needs"
                 )
             scale = query_scale(position_ids, length)[:, None, :, None]
-            query = (query.float() * scale).to(query.dtype)
+            query = (query * scale).to(query.dtype)
         return _function(name, module)(module, query, *args, **kwargs)
 
     return attention

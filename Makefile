@@ -111,10 +111,10 @@ $(LLAMACPP)/.ready: $(READY)
 	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF $$CMAKE_ARGS" $(LLAMACPP)/bin/python -m $(INSTALL) --no-deps llama-cpp-python==0.3.36 diskcache
 	touch $@
 
-compat: $(READY)  ## parts of the tests on Python 3.12 and 3.13, with the lowest versions, and as on a processor with AVX2
+compat: $(READY)  ## the core of the tests as on two other processors, and with the newest and lowest versions allowed
 	$(PYTHON) -m venv .venv-compat/uv
 	.venv-compat/uv/bin/python -m $(INSTALL) uv
-	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(BIN)/python tests/compat --folder .venv-compat
+	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(BIN)/python checks/compat --folder .venv-compat
 
 release:  ## sdist and wheel in dist/, and the wheel tried in an environment of its own
 	rm -rf dist build $(INSTALLED)

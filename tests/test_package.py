@@ -32,9 +32,8 @@ def test_every_data_file_is_declared() -> None:
 
 
 def test_what_make_compat_runs_is_there() -> None:
-    listed = re.findall(
-        r'"((?:studies/)?tests/[^":]+)', (ROOT / "tests" / "compat" / "__main__.py").read_text()
-    )
+    program = (ROOT / "checks" / "compat" / "__main__.py").read_text()
+    listed = re.findall(r'"((?:studies/)?tests/[^":]+)', program)
     assert len(listed) > 20
     assert [place for place in listed if not (ROOT / place).exists()] == []
 

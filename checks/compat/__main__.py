@@ -2,9 +2,10 @@
 
     python checks/compat [--folder DIR] [--tests PATH...] [NAME...]
 
-`newest` and `lowest` have the newest and the lowest versions that pyproject.toml allows. uv makes these environments;
-UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a package back. Warnings are errors with the newest versions, as
-in `make test`, and not with the lowest, which warn of what newer ones no longer do.
+`newest` and `lowest` have the newest and the lowest versions that pyproject.toml allows, on the Python of this
+program and on the lowest. uv makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a
+package back. Warnings are errors with the newest versions, as in `make test`, and not with the lowest, which warn of
+what newer ones no longer do.
 
 `avx2` and `sse` use the environment of this program as on a processor that has no more. Sums are rounded in another
 order there, so a test that only one kernel passes fails.
@@ -34,9 +35,9 @@ PROCESSORS = {
         "OPENBLAS_CORETYPE": "Nehalem",
     },
 }
-# Python, how uv chooses versions, how pytest is told.
+# Python, options of uv, options of pytest.
 VERSIONS = {
-    "newest": ("3.13", (), ()),
+    "newest": (sys.executable, (), ()),
     "lowest": ("3.11", ("--resolution", "lowest-direct"), ("-W", "default", "--disable-warnings")),
 }
 NAMES = (*PROCESSORS, *VERSIONS)
@@ -71,11 +72,11 @@ CORE = (
 
 def made(folder: Path, name: str) -> Path | None:
     """The interpreter of an environment with the dependencies and pytest; None where it cannot be made."""
-    version, how, _ = VERSIONS[name]
+    interpreter, how, _ = VERSIONS[name]
     python, ready = folder / name / "bin" / "python", folder / name / ".ready"
     install = ("uv", "pip", "install", "--quiet", "--python", str(python))
     commands = (
-        ("uv", "venv", "--quiet", "--clear", "--python", version, str(folder / name)),
+        ("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(folder / name)),
         (*install, *how, "--requirement", "pyproject.toml", "pytest>=8.3"),
         (*install, "--no-deps", "--editable", ".", "--editable", "./studies"),
         (*install, "--no-deps", "--requirement", "requirements-data.txt"),

@@ -102,7 +102,14 @@ def test_the_list_is_of_the_versions_that_development_installs() -> None:
 
 
 def test_the_installed_files_are_the_listed_ones() -> None:
+    """Those of the packages that are installed in the version of the list; `make compat` installs others."""
+    listed = json.loads(embedded_texts.LISTED.read_text(encoding="utf-8"))
+    others = {
+        package
+        for package in ("torch", "transformers", "sympy")
+        if importlib.metadata.version(package).partition("+")[0] != listed[package]["version"]
+    }
     corpus = load_corpus("code", split="test")
-    assert not corpus.left_out
-    assert len(corpus.documents) == 33
+    assert {reason.split()[3] for reason in corpus.left_out} <= others
+    assert len(corpus.documents) + sum(corpus.left_out.values()) == 33
     assert all(len(text.encode()) >= 72 * 1024 for text in corpus.documents.values())

@@ -77,7 +77,8 @@ def made(folder: Path, name: str) -> Path | None:
     install = ("uv", "pip", "install", "--quiet", "--python", str(python))
     commands = (
         ("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(folder / name)),
-        (*install, *how, "--requirement", "pyproject.toml", "pytest>=8.3"),
+        (*install, *how, "--requirement", "pyproject.toml"),
+        (*install, "--constraint", "constraints.txt", "pytest"),
         (*install, "--no-deps", "--editable", ".", "--editable", "./studies"),
         (*install, "--no-deps", "--requirement", "requirements-data.txt"),
     )

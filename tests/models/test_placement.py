@@ -75,6 +75,7 @@ def kept(model: Any, *scales: str) -> int:
 
 
 def test_int8_weights_are_close(untied: str):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     whole, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="int8")
     small = layers_to_quantize(whole.model)
     weights = sum(4 * layer.weight.numel() for layer in small)
@@ -84,6 +85,7 @@ def test_int8_weights_are_close(untied: str):
 
 
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
     layers = [layer for layer in rounded.model.modules() if is_4bit(layer)]
     assert layers

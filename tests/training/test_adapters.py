@@ -76,6 +76,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_longqlora_trains_saves_and_merges_without_loss(
     make: Make, tmp_path: Path, base: str, precision: str
 ):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     recipe = make(**LONGQLORA, model=base, precision=precision)
     lines = run(recipe, tmp_path / "run")
     assert len(lines) == 3
@@ -101,6 +102,7 @@ def test_longqlora_trains_saves_and_merges_without_loss(
 
 
 def test_what_longqlora_trains(make: Make, base: str):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     recipe = make(**LONGQLORA, model=base, precision="bfloat16")
     loaded = load_for_training(recipe)
     assert isinstance(loaded.head, Head)
@@ -124,6 +126,7 @@ def test_what_longqlora_trains(make: Make, base: str):
 
 def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base: str):
     """An evaluation in between (proving the head, for one) leaves what training computes as it was."""
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     recipe = make(**LONGQLORA | {"shifted_sparse": None}, model=base)
     fresh, used = (load_for_training(recipe).model for _ in range(2))
     evaluated = logits(used)

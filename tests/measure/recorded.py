@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from lengthwise.models import LoadedModel
+from lengthwise.models.hidden import cache_among
 from lengthwise.testing import tiny_llama
 from lengthwise.text import Corpus
 
@@ -118,8 +119,7 @@ class Recorder:
 
     def _before(self, _model: Any, unnamed: tuple[Any, ...], given: dict[str, Any]) -> None:
         assert len(unnamed) <= 1
-        # Its name depends on the version of transformers.
-        cache = given.get("past_key_values", given.get("cache"))
+        cache = cache_among(given)
         self._given = {
             "ids": unnamed[0] if unnamed else given["input_ids"],
             "mask": given.get("attention_mask"),

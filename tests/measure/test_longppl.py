@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from longppl.longppl import compute_longppl
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -54,7 +53,8 @@ def corpus() -> Corpus:
 
 
 def published(text: str, model: LoadedModel, evaluator: LoadedModel) -> dict[str, Any]:
-    return compute_longppl(
+    authors = pytest.importorskip("longppl.longppl", reason="needs the authors' package longppl")
+    return authors.compute_longppl(
         text,
         model.model,
         evaluator.model,

@@ -111,7 +111,7 @@ TRANSFORMS = {
 
 
 # What torch itself loads for these derivatives.
-jit_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+jit_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 @jit_warns

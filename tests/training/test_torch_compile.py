@@ -105,7 +105,7 @@ def test_a_model_that_was_compiled_without_us_says_so():
 
 
 # torch's own compiler uses what torch has deprecated.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")
 def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_path: Path):
     def run(model: nn.Module, **settings: Any) -> list[float]:
         trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)

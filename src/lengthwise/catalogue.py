@@ -202,8 +202,7 @@ def _objective(*, has_gpu: bool) -> dict[str, Any]:
     from lengthwise.alignment.chunked import tile_on
 
     on_gpu = tile_on("cuda")
-    never_run = " (never tried on a real one)" if on_gpu == "triton" else ""
-    tiles = f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU{never_run}"
+    tiles = f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU"
     state = "note" if has_gpu and on_gpu == "torch" else "ok"
     return _finding("objective", tiles, state, "pip install 'lengthwise[gpu]'")
 

@@ -235,3 +235,28 @@ def test_nan_goes_through_to_the_loss(name):
     spoiled = getattr(data, name).clone()
     spoiled.view(-1)[0] = float("nan")
     assert replace(data, **{name: spoiled}).fused(alpha=0.0).loss.isnan()
+
+
+@pytest.mark.parametrize(
+    ("device", "vocabulary", "dtype", "pairs"),
+    [
+        # 96 MiB of logits of both views.
+        ("cpu", 49152, torch.float32, 256),
+        ("cpu", 128256, torch.bfloat16, 196),
+        # Off the CPU the rows decide, until logits reach 1 GiB.
+        ("cuda", 32000, torch.bfloat16, 2048),
+        ("cuda", 128256, torch.bfloat16, 2048),
+        ("cuda", 131072, torch.bfloat16, 2048),
+        ("cuda", 262144, torch.bfloat16, 1024),
+        ("cuda", 128256, torch.float32, 1046),
+        ("mps", 262144, torch.float32, 512),
+        # Never fewer than 16, whatever they take.
+        ("cpu", 2**24, torch.float32, 16),
+        ("cuda", 2**28, torch.float32, 16),
+    ],
+)
+def test_the_default_chunk(device, vocabulary, dtype, pairs):
+    found = chunked.default_chunk_size(vocabulary, dtype, torch.device(device))
+    assert found == pairs
+    room = 96 * 2**20 if device == "cpu" else 2**30
+    assert found == 16 or 2 * found * vocabulary * dtype.itemsize <= room

@@ -24,7 +24,8 @@ from tests.alignment.problems import assert_fused_is_plain, problem, relative_er
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+# As tensors name it: to `kernels_pass` "cuda" and "cuda:0" are two devices, and each has a trial of its own.
+DEVICE = torch.empty(0, device="cpu" if INTERPRETED else "cuda").device
 
 TERMS = [(name, detach) for name, divergence in DIVERGENCES.items() for detach in divergence.detach]
 # Each term with each head over several blocks. What happens within one block depends on the divergence alone: how

@@ -35,7 +35,7 @@ def test_memory_is_that_of_state_gathered_weights_and_activations():
 
 def test_a_recipe_that_names_another_number_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recipe_tables, "RECIPES", ("clex",))
-    for need, refused in (("23 GB", False), ("24 GB", True)):
+    for need, refused in (("22 GB", False), ("24 GB", True)):
         monkeypatch.setattr(recipe_tables, "memory_on_cards", lambda _, need=need: {("full_shard", 8): need})
         if refused:
             with pytest.raises(UsageError):

@@ -175,7 +175,14 @@ def _hardware(root: Path, which: str) -> Table:
     return TABLES[which]()
 
 
+def _gpu(root: Path, shape: str) -> Table:
+    from tools.docs.gpu_table import objective_table
+
+    return objective_table(root, shape)
+
+
 MAKERS: dict[str, Callable[..., Table]] = {
+    "gpu": _gpu,
     "far": lambda root, name, *which: _far(kept_run(root, name), *which),
     "far-summary": _far_summary,
     "against-chance": _against_chance,

@@ -28,10 +28,13 @@ from lengthwise.errors import UsageError
 if TYPE_CHECKING:
     from lengthwise.alignment.triton import TritonTiles
 
-# Bytes of logits in a chunk. On a CPU products of fewer than about 500 rows leave speed behind, because each
-# reads and writes the whole head gradient. The value for other devices is not measured.
+# Bytes of logits in a chunk, and pairs. Each chunk reads and writes the whole head gradient, whose share of the time
+# depends on the rows alone. On a CPU fewer than about 500 leave speed behind. On an H100 (bf16, summed in fp32) 2,048
+# rows took 22 % more time than the products without that sum, 4,096 rows 11 %; the next half would be small, and its
+# logits larger than the head at d = 4,096. docs/explanation/performance.md has the sweep.
 _CHUNK_BYTES = {"cpu": 96 * 2**20}
-_CHUNK_BYTES_ELSEWHERE = 512 * 2**20
+_CHUNK_BYTES_ELSEWHERE = 2**30
+_CHUNK_PAIRS_ELSEWHERE = 2048
 
 # Logits of one view in a tile. On a CPU its four to eight scratch tensors of this size have to stay in the
 # cache that each thread has.
@@ -144,9 +147,10 @@ def fused_objective(
 
 
 def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
-    """Pairs in a chunk when the caller leaves it open: what a fixed number of bytes of logits holds."""
+    """Pairs in a chunk when the caller leaves it open: what some bytes of logits hold; off the CPU at most 2,048."""
     budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
-    return max(16, budget // (2 * vocabulary * dtype.itemsize))
+    pairs = max(16, budget // (2 * vocabulary * dtype.itemsize))
+    return pairs if device.type in _CHUNK_BYTES else min(pairs, _CHUNK_PAIRS_ELSEWHERE)
 
 
 class _WithGradients(torch.autograd.Function):
@@ -211,8 +215,8 @@ def tile_on(device_type: str) -> Literal["torch", "triton"]:
 def kernels_pass(device: torch.device) -> bool:
     """Whether `TritonTiles` agrees with `Tiles` on `device`; tried once a process.
 
-    The kernels were written without a GPU to run them on. So the first objective on a device compares the two
-    tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning says so.
+    The kernels have run on one kind of GPU and with one version of Triton. So the first objective on a device compares
+    the two tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning says so.
     """
     try:
         worst = max(

@@ -215,8 +215,9 @@ def tile_on(device_type: str) -> Literal["torch", "triton"]:
 def kernels_pass(device: torch.device) -> bool:
     """Whether `TritonTiles` agrees with `Tiles` on `device`; tried once a process.
 
-    The kernels have run on one kind of GPU and with one version of Triton. So the first objective on a device compares
-    the two tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning says so.
+    The kernels have run on one kind of GPU and with one version of Triton. So the first objective on a device
+    compares the two tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning
+    says so.
     """
     try:
         worst = max(

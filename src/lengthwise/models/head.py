@@ -43,8 +43,8 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, tor
 # temporary, which made the elementwise work per row four times as slow on a CPU.
 CHUNK_BYTES = 16 * 2**20
 
-# The same on other devices, where a chunk of 16 MiB is computed in less time than its kernels take to launch. A guess:
-# an H100 has read with it, but no other size was tried there.
+# The same on other devices, where a chunk of 16 MiB is computed in less time than its kernels take to launch. Not
+# measured: an H100 has read with it, but no other size was tried there.
 _CHUNK_BYTES_ELSEWHERE = 256 * 2**20
 
 

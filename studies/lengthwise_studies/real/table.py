@@ -1,15 +1,16 @@
-"""The tables of what was kept: `python -m lengthwise_studies.real.table FOLDER`.
+"""The tables of what was kept: `python -m lengthwise_studies.real.table FOLDER` (`studies/results/real` has the run).
 
 Every number is made again from the records of segments and questions, by the statistics that measured them.
-Differences are to plain CE, paired by document (or context) within each seed. Three intervals at 95 %: over seeds and
-documents together (`over_seeds`), over seeds alone (Student's t), over documents alone (bootstrap of their sums over
-the seeds).
+Differences are to plain CE, those of SCE to the entropy penalty too, paired by document (or context) within each
+seed. Three intervals at 95 %: over seeds and documents together (`over_seeds`), over seeds alone (Student's t), over
+documents alone (bootstrap of their sums over the seeds).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from lengthwise.measure.statistics import Statistic, estimate, estimate_differen
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Row
-from lengthwise_studies.paper.methods import PLAIN
+from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
 from lengthwise_studies.real.reading import LongPerplexity
 
 Line = tuple[str, str]
@@ -69,13 +70,23 @@ class Kept:
         return {seed: own[place] for seed, own in self.numbers[line].items() if place in own}
 
 
+def kept_files(folder: Path) -> list[Path]:
+    """The files of all seeds: as a run writes them, or compressed."""
+    return sorted(path for end in ("jsonl", "jsonl.xz") for path in folder.glob(f"rows-seed*.{end}"))
+
+
+def _lines(file: Path) -> list[str]:
+    text = lzma.decompress(file.read_bytes()).decode() if file.suffix == ".xz" else file.read_text()
+    return text.splitlines()
+
+
 def read_kept(files: Iterable[Path]) -> Kept:
     """Read the rows of all seeds."""
     kept = Kept()
     records: dict[tuple[Line, int | None, str], list[dict[str, Any]]] = {}
     bins = 8
     for file in files:
-        for row in map(json.loads, file.read_text().splitlines()):
+        for row in map(json.loads, _lines(file)):
             if "head" in row:
                 kept.facts = kept.facts or row["head"]
                 kept.trained = row["head"]["design"]["size"]["trained"]
@@ -109,7 +120,7 @@ def _statistics(kind: str, records: Sequence[dict[str, Any]], bins: int) -> list
 
 @dataclass(frozen=True)
 class Difference:
-    """An arm minus plain CE in one number."""
+    """An arm minus another in one number."""
 
     mean: float
     together: Estimate | None
@@ -120,25 +131,28 @@ class Difference:
     seeds: int
 
 
-def difference(kept: Kept, line: Line, place: Place, *, same_documents: bool = True) -> Difference | None:
-    """The paired difference to plain CE of the same extension; None without a seed that both have.
+def difference(
+    kept: Kept, line: Line, place: Place, *, to: str = PLAIN, same_documents: bool = True
+) -> Difference | None:
+    """The paired difference to another arm of the same extension; None without a seed that both have.
 
     Args:
         kept: the run.
         line: the arm.
         place: the number.
+        to: the other arm.
         same_documents: whether all seeds read the same documents; else their documents are pooled.
     """
     ours = kept.of(line, place)
-    plain = kept.of((line[0], PLAIN), place) if (line[0], PLAIN) in kept.numbers else {}
-    seeds = [seed for seed in ours if seed in plain]
+    theirs = kept.of((line[0], to), place) if (line[0], to) in kept.numbers else {}
+    seeds = [seed for seed in ours if seed in theirs]
     if not seeds:
         return None
-    rows = [estimate_difference(ours[seed], plain[seed]) for seed in seeds]
+    rows = [estimate_difference(ours[seed], theirs[seed]) for seed in seeds]
     values = [row.value for row in rows if row.value is not None]
     pooled = estimate_difference(
         _joined([ours[seed] for seed in seeds], same_documents),
-        _joined([plain[seed] for seed in seeds], same_documents),
+        _joined([theirs[seed] for seed in seeds], same_documents),
     )
     mean = fmean(values)
     together = p = detectable = None
@@ -169,7 +183,8 @@ def _joined(several: Sequence[Statistic], same_documents: bool) -> Statistic:
 
 def tables(kept: Kept) -> list[Table]:
     """Everything that the run can say."""
-    return [*_perplexities(kept), *_answers(kept), _training(kept)]
+    read = [perplexities(kept), *_losses(kept)] if kept.places("perplexity", "perplexity") else []
+    return [*read, *_answers(kept), _training(kept)]
 
 
 def _times(kept: Kept, length: int) -> str:
@@ -179,16 +194,17 @@ def _times(kept: Kept, length: int) -> str:
 def _mean(found: Mapping[int | None, Statistic]) -> Cell:
     rows: list[Row] = [estimate(one) for one in found.values()]
     values = [row.value for row in rows if row.value is not None]
-    return Estimate(fmean(values), min(values), max(values)) if values else None
+    if len(values) < 2:
+        return next(iter(values), None)
+    return Estimate(fmean(values), min(values), max(values))
 
 
-def _perplexities(kept: Kept) -> Iterator[Table]:
+def perplexities(kept: Kept) -> Table:
+    """Perplexity of every arm by length, as the paper's tables have it."""
     places = kept.places("perplexity", "perplexity")
-    if not places:
-        return
     documents = max(len(one.documents) for line in kept.numbers for one in kept.of(line, places[0]).values())
     note = f"T = {kept.trained} tokens; {documents} held-out documents; all lengths predict the same tokens."
-    yield Table(
+    return Table(
         columns=["", "", "seeds", *(_times(kept, place[2]) for place in places)],
         rows=[
             [*line, len(kept.of(line, places[0])), *(_mean(kept.of(line, place)) for place in places)]
@@ -198,21 +214,34 @@ def _perplexities(kept: Kept) -> Iterator[Table]:
         caption="Perplexity: mean over seeds, with the lowest and the highest seed",
         notes=[note],
     )
+
+
+def _losses(kept: Kept) -> Iterator[Table]:
     for metric, what in (
         ("loss", "the loss"),
         ("loss_best_temperature", "the loss at each arm's best temperature"),
     ):
-        rows = list(_differences(kept, kept.places("perplexity", metric), same_documents=True))
-        if rows:
-            yield _long(rows, f"{what[0].upper()}{what[1:]} minus that of plain CE, nats")
+        for to, arms in ((PLAIN, None), (ENTROPY, (SCE,))):
+            rows = list(
+                _differences(kept, kept.places("perplexity", metric), same_documents=True, to=to, arms=arms)
+            )
+            if rows:
+                yield _long(rows, f"{what[0].upper()}{what[1:]} minus that of {to}, nats")
 
 
-def _differences(kept: Kept, places: Sequence[Place], *, same_documents: bool) -> Iterator[list[Cell]]:
+def _differences(
+    kept: Kept,
+    places: Sequence[Place],
+    *,
+    same_documents: bool,
+    to: str = PLAIN,
+    arms: Sequence[str] | None = None,
+) -> Iterator[list[Cell]]:
     for line in kept.numbers:
+        if line[1] == to or (arms is not None and line[1] not in arms):
+            continue
         for place in places:
-            if line[1] == PLAIN or place not in {p for own in kept.numbers[line].values() for p in own}:
-                continue
-            found = difference(kept, line, place, same_documents=same_documents)
+            found = difference(kept, line, place, to=to, same_documents=same_documents)
             if found is not None:
                 where = _times(kept, place[2]) + ("" if place[3] is None else f", {_where(place[3])}")
                 yield [
@@ -271,7 +300,7 @@ def main() -> None:
     """Print the tables of a folder in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    kept = read_kept(sorted(parser.parse_args().folder.glob("rows-seed*.jsonl")))
+    kept = read_kept(kept_files(parser.parse_args().folder))
     facts = {name: kept.facts.get(name) for name in ("device", "torch", "transformers", "source", "code")}
     print(json.dumps(facts), "\n")
     print("\n".join(map(to_markdown, tables(kept))))

@@ -1,0 +1,110 @@
+"""The kept run of the real model: its reader, its differences, and the numbers that its page says in sentences."""
+
+from __future__ import annotations
+
+import lzma
+from functools import cache
+from math import log
+from pathlib import Path
+
+import pytest
+
+from lengthwise.report.tables import Estimate
+from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
+from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, perplexities, read_kept
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "studies" / "results" / "real"
+PAGE = (ROOT / "docs" / "explanation" / "real-model.md").read_text()
+YARN, CLEX = "YaRN x4", "CLEX x4"
+
+
+@cache
+def _kept() -> Kept:
+    return read_kept(kept_files(FOLDER))
+
+
+def _difference(
+    setting: str, arm: str, place: tuple[str, str, float, str | float | None], to: str = PLAIN
+) -> Difference:
+    task, metric, times, where = place
+    found = difference(
+        _kept(), (setting, arm), (task, metric, round(8192 * times), where), to=to,
+        same_documents=task == "perplexity",
+    )  # fmt: skip
+    assert found is not None
+    return found
+
+
+def _loss(setting: str, arm: str, times: float, to: str = PLAIN, metric: str = "loss") -> Difference:
+    return _difference(setting, arm, ("perplexity", metric, times, None), to)
+
+
+def test_rows_are_read_compressed_as_they_are_read_plain(tmp_path: Path) -> None:
+    [packed] = [path for path in kept_files(FOLDER) if "seed1" in path.name]
+    plain = tmp_path / "rows-seed1.jsonl"
+    plain.write_bytes(lzma.decompress(packed.read_bytes()))
+    assert kept_files(tmp_path) == [plain]
+    assert perplexities(read_kept([plain])) == perplexities(read_kept([packed]))
+
+
+def test_the_rows_name_their_code_and_no_folder() -> None:
+    texts = [lzma.decompress(path.read_bytes()).decode() for path in kept_files(FOLDER)]
+    assert len(texts) == 3
+    for text in texts:
+        assert '"code": "91c2b453"' in text
+        assert '"source": "9eb4fd0a3165f9ce"' in text
+        assert '"/' not in text
+
+
+@pytest.mark.parametrize("times", [0.25, 0.5, 1, 2, 4])
+def test_a_difference_to_another_arm_is_the_difference_of_both_to_plain(times: float) -> None:
+    apart = _loss(YARN, SCE, times).mean - _loss(YARN, ENTROPY, times).mean
+    assert _loss(YARN, SCE, times, to=ENTROPY).mean == pytest.approx(apart, abs=1e-12)
+
+
+def _said(found: Estimate | None, digits: int = 3) -> str:
+    assert found is not None
+    assert found.value is not None
+    assert found.low is not None
+    assert found.high is not None
+    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
+    at = {times: _loss(YARN, SCE, times) for times in (0.25, 0.5, 1, 2, 4)}
+    assert [f"{at[times].mean:.3f}" for times in (0.25, 1, 4)] == ["0.058", "0.071", "0.092"]
+    assert "The term adds 0.058 nats at T/4, 0.071 at T and 0.092 at 4T." in PAGE
+    assert all(one.p is not None and one.p < 0.001 for one in at.values())
+    assert all(one.together and one.together.low and one.together.low > 0.05 for one in at.values())
+
+    taken = [1 - _loss(YARN, SCE, t, metric="loss_best_temperature").mean / at[t].mean for t in (1, 2)]
+    assert [f"{one:.0%}" for one in taken] == ["84%", "91%"]
+    assert "84 % of the cost at T and 91 % at 2T" in PAGE
+
+    beyond = [_loss(YARN, SCE, times, to=ENTROPY) for times in (1, 2, 4)]
+    cooled = [_loss(YARN, SCE, t, to=ENTROPY, metric="loss_best_temperature") for t in (1, 2)]
+    assert [f"{-one.mean:.3f}" for one in (*beyond, cooled[1])] == ["0.001", "0.016", "0.043", "0.011"]
+    assert "by 0.016 nats at 2T and by 0.043 at 4T" in PAGE
+    ordered = sorted(one.p or 0.0 for one in (*beyond, *cooled))
+    holm = [p * (len(ordered) - place) for place, p in enumerate(ordered)]
+    assert max(holm[:3]) < 0.02
+
+    clex = _loss(CLEX, SCE, 2).together
+    assert clex is not None
+    assert clex.low is not None
+    assert clex.high is not None
+    assert f"from {clex.low:.3f} to {clex.high:.3f}" in PAGE
+    assert clex.low < log(5.88 / 6.12) < log(5.77 / 5.82) < clex.high
+    assert [f"{log(one):.3f}" for one in (5.88 / 6.12, 5.77 / 5.82)] == ["-0.040", "-0.009"]
+
+    needles = _difference(YARN, SCE, ("needle_multi_key", "accuracy", 1, None)).of_seeds
+    assert f"+{_said(needles)}" in PAGE
+    at_75 = _difference(YARN, SCE, ("needle_multi_key", "accuracy", 1, 75.0)).of_seeds
+    assert f"+{_said(at_75)}" in PAGE
+    assert _said(_difference(YARN, SCE, ("chains_0", "accuracy", 1, None)).of_seeds) in PAGE
+    assert _said(_difference(YARN, SCE, ("chains_0", "gold_loss", 1, None)).of_seeds) in PAGE
+    for quarter in ("first quarter", "second quarter"):
+        assert _said(_difference(YARN, SCE, ("chains_0", "gold_loss", 1, quarter)).of_seeds, 2) in PAGE
+    penalty = _difference(YARN, ENTROPY, ("needle_multi_key", "accuracy", 1, None)).of_seeds
+    assert f"+{_said(penalty)}" in PAGE

@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,16 @@ _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -
 PAGES = ("README.md", "docs/**/*.md")
 
 
+def _from(module: str) -> Any:
+    """A module beside this one, read when a page asks for its table."""
+    return import_module(f"tools.docs.{module}")
+
+
 def _far(results: Results, *which: str) -> Table:
     from lengthwise_studies.far.studies import PARTS
 
     table = PARTS[results.kind].tables(results)[" ".join(which)]
     return replace(table, caption="", notes=[])
-
-
-def _far_summary(root: Path) -> Table:
-    from tools.docs.far_summary import summary_table
-
-    return summary_table(root)
 
 
 def _against_chance(root: Path, *names: str) -> Table:
@@ -124,12 +124,6 @@ def _times(results: Results) -> Table:
     return replace(times_table(results.rows), caption="")
 
 
-def _plane(root: Path) -> Table:
-    from tools.docs.plane import plane_table
-
-    return plane_table(root)
-
-
 def _index(root: Path, which: str) -> Table:
     from tools.docs.paper_index import kept_index, tables_index, verdicts_table
 
@@ -175,16 +169,11 @@ def _hardware(root: Path, which: str) -> Table:
     return TABLES[which]()
 
 
-def _gpu(root: Path, shape: str) -> Table:
-    from tools.docs.gpu_table import objective_table
-
-    return objective_table(root, shape)
-
-
 MAKERS: dict[str, Callable[..., Table]] = {
-    "gpu": _gpu,
+    "gpu": lambda root, shape: _from("gpu_table").objective_table(root, shape),
+    "real": lambda root, which: _from("real_tables").TABLES[which](root),
     "far": lambda root, name, *which: _far(kept_run(root, name), *which),
-    "far-summary": _far_summary,
+    "far-summary": lambda root: _from("far_summary").summary_table(root),
     "against-chance": _against_chance,
     "by-quarter": _by_quarter,
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
@@ -195,7 +184,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
-    "paper-plane": _plane,
+    "paper-plane": lambda root: _from("plane").plane_table(root),
     "paper-index": _index,
     "paper-temperatures": lambda root, name: _temperatures(kept_run(root, name)),
     "kept": _kept,

@@ -86,7 +86,8 @@ def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
     cooled = [_loss(YARN, SCE, t, to=ENTROPY, metric="loss_best_temperature") for t in (1, 2)]
     assert [f"{-one.mean:.3f}" for one in (*beyond, cooled[1])] == ["0.001", "0.016", "0.043", "0.011"]
     assert "by 0.016 nats at 2T and by 0.043 at 4T" in PAGE
-    ordered = sorted(one.p or 0.0 for one in (*beyond, *cooled))
+    every = [_loss(YARN, SCE, times, to=ENTROPY) for times in (0.25, 0.5)] + beyond + cooled
+    ordered = sorted(one.p or 0.0 for one in every)
     holm = [p * (len(ordered) - place) for place, p in enumerate(ordered)]
     assert max(holm[:3]) < 0.02
 
@@ -95,8 +96,9 @@ def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
     assert clex.low is not None
     assert clex.high is not None
     assert f"from {clex.low:.3f} to {clex.high:.3f}" in PAGE
-    assert clex.low < log(5.88 / 6.12) < log(5.77 / 5.82) < clex.high
+    assert clex.low < log(6.24 / 6.56) < log(5.88 / 6.12) < log(5.77 / 5.82) < clex.high
     assert [f"{log(one):.3f}" for one in (5.88 / 6.12, 5.77 / 5.82)] == ["-0.040", "-0.009"]
+    assert f"{log(6.24 / 6.56):.3f}" == "-0.050"
 
     needles = _difference(YARN, SCE, ("needle_multi_key", "accuracy", 1, None)).of_seeds
     assert f"+{_said(needles)}" in PAGE

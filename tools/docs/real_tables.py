@@ -49,7 +49,7 @@ def difference_table(root: Path) -> Table:
                 f"{times:g}T",
                 found.together,
                 None if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.2g}",
-                None if found.detectable is None else f"{found.detectable:.2g}",
+                None if found.detectable is None else f"{found.detectable:#.2g}",
                 None if tempered is None else tempered.together,
             )
         )

@@ -1,0 +1,1 @@
+"""Faults planted on purpose, and sound pairs: one table that the tests and `make lab` walk."""

@@ -1,0 +1,103 @@
+"""Faults of caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from checks.lab import caches
+from checks.lab.sides import Base, Pair, Says, Side, loaded
+from lengthwise.models import LoadedModel
+from lengthwise.models.reading_path import KV_CACHES, ReadingPath
+
+PLACES = ("window", "budget", "recent", "start", "block")
+"""Settings of a faulty cache that count tokens."""
+
+
+def path(kind: str, scale: int = 1) -> ReadingPath:
+    """`chunks=N`, `decode=N` or `prefill`."""
+    name, _, tokens = kind.partition("=")
+    if name == "prefill":
+        return ReadingPath()
+    return ReadingPath(chunk=int(tokens) * scale) if name == "chunks" else ReadingPath(decode=int(tokens) * scale)
+
+
+def through(layer: type[caches.Sound] | str | None, read: str = "chunks=64", **settings: Any) -> Side:
+    """A side that reads through a faulty cache, through one of transformers by name, or through its own (None)."""
+
+    def side(base: Base) -> LoadedModel:
+        scaled = {name: value * base.scale if name in PLACES else value for name, value in settings.items()}
+        make: Callable[[Any, int], Any] | None = KV_CACHES[layer] if isinstance(layer, str) else None
+        if isinstance(layer, type):
+            if layer is caches.Stale:
+                scaled["memory"] = {}
+            make = lambda config, _: caches.cache(layer, config.num_hidden_layers, **scaled)  # noqa: E731
+        how = {"path": path(read, base.scale), "make_cache": make}
+        return loaded(base.model.model, base.model, head=base.model.head, **how)
+
+    return side
+
+
+CAUSE = ("precision of the cache", "quantized", "bos")
+
+
+def _late(what: str, place: int, b: Side, **more: Any) -> Pair:
+    """It begins at a place."""
+    return Pair(what, Says(("from a place", "growing"), place=place, words=("cache",), never=CAUSE), b, **more)
+
+
+def _once_read(what: str, b: Side, **more: Any) -> Pair:
+    """It is there from the first token that a cache is read for, and may grow."""
+    says = Says(("all positions", "growing", "from a place"), words=("cache",), never=("bos",))
+    return Pair(what, says, b, **more)
+
+
+STALE = Says(("all positions", "growing", "some windows", "first tokens", "from a place"), words=("cache",))
+"""The first prompt of all is right, and what comes long after the stale keys is little touched."""
+_HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
+_DECODED: dict[str, Any] = {"lengths": (128, 256, 384), "windows": 2}
+_Forgets, _Off, _Rounds = caches.Forgets, caches.OffByOne, caches.Rounds
+FAULTS = (
+    _once_read("forgets all but 32 tokens", through(_Forgets, window=32)),
+    _late("forgets all but 100 tokens", 128, through(_Forgets, window=100)),
+    _once_read("forgets all but 128 tokens, in passes of 256", through(_Forgets, "chunks=256", window=128)),
+    _late("forgets all but 256 tokens, bfloat16", 256, through(_Forgets, window=256), **_HALF),
+    _late("forgets all but 100 tokens, decoded", 101, through(_Forgets, "decode=16", window=100), **_DECODED),
+    _late("forgets all but 300 tokens, decoded", 301, through(_Forgets, "decode=16", window=300), **_DECODED),
+    _late("evicts the middle (4 + 252)", 256, through(_Forgets, sinks=4, window=252)),
+    _late("evicts the middle (4 + 60)", 128, through(_Forgets, sinks=4, window=60)),
+    _late(
+        "evicts the middle (16 + 112), decoded",
+        129,
+        through(_Forgets, "decode=16", sinks=16, window=112),
+        **_DECODED,
+    ),
+    _late("evicts every second old token", 256, through(caches.Thins)),
+    _late("evicts every second old token, bfloat16", 384, through(caches.Thins, budget=320), **_HALF),
+    _late("values off by one after 256 tokens", 256, through(_Off, start=256)),
+    _late("values off by one after 448 tokens, bfloat16", 448, through(_Off, start=448), **_HALF),
+    _late("keys off by one after 128 tokens", 128, through(_Off, start=128, which="keys")),
+    _late("values off by one after 256 tokens, decoded", 257, through(_Off, "decode=16", start=256), **_DECODED),
+    _late("values off by one in one layer after 256 tokens", 256, through(_Off, start=256, only=1)),
+    _late("keys turned a position too far after 256 tokens", 256, through(caches.Miscounts, start=256)),
+    _late(
+        "keys turned a position too far after 128 tokens, passes of 32",
+        128,
+        through(caches.Miscounts, "chunks=32", start=128),
+    ),
+    _once_read("one head is not cached", through(caches.Drops, head=0)),
+    _once_read("one head is not cached, bfloat16, passes of 128", through(caches.Drops, "chunks=128", head=2), **_HALF),
+    _once_read("one layer is not cached", through(caches.Drops, only=2)),
+    _once_read("nothing is cached", through(caches.Drops, "chunks=128")),
+    _once_read("rows of a batch are mixed", through(caches.MixesRows)),
+    _once_read("rows of a batch are mixed in one layer", through(caches.MixesRows, "chunks=128", only=0)),
+    Pair("64 stale keys of the last prompt", STALE, through(caches.Stale), windows=4),
+    Pair("16 stale keys of the last prompt", STALE, through(caches.Stale, block=16), windows=4),
+    _once_read("8 bits", through(_Rounds, bits=8)),
+    _once_read("4 bits", through(_Rounds)),
+    _once_read("4 bits, bfloat16, passes of 128", through(_Rounds, "chunks=128"), **_HALF),
+    _once_read("2 bits", through(_Rounds, bits=2)),
+    _once_read("4 bits of the keys", through(_Rounds, parts=("keys",))),
+    _once_read("3 bits of the values, by channel", through(_Rounds, bits=3, parts=("values",), over=-2)),
+    _once_read("4 bits, decoded", through(_Rounds, "decode=16"), lengths=(128, 384), windows=2),
+)

@@ -1,0 +1,162 @@
+"""Caches with the faults that serving really has, for `--b cache=checks.lab.caches:NAME` and for the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
+
+
+class Sound(DynamicLayer):
+    """A layer that forgets nothing; what all others are made of."""
+
+    seen = 0
+    index = 0
+    """Which layer of the model it belongs to."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        self.seen += key_states.shape[-2]
+        return super().update(key_states, value_states, *args, **kwargs)
+
+    def get_seq_length(self) -> int:
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        held = (self.keys.shape[-2] if self.is_initialized else 0) + query_length
+        return held, self.seen + query_length - held
+
+    def keep(self, index: Any) -> None:
+        """Only these tokens stay."""
+        self.keys, self.values = self.keys[:, :, index], self.values[:, :, index]
+
+
+class Forgets(Sound):
+    """A sliding window where the model has none: only the most recent tokens stay, after the first `sinks`."""
+
+    window, sinks = 128, 0
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = super().update(key_states, value_states, *args, **kwargs)
+        if (held := self.keys.shape[-2]) > self.sinks + self.window:
+            self.keep([*range(self.sinks), *range(held - self.window, held)])
+        return found
+
+
+class Thins(Sound):
+    """Beyond a budget, of all but the most recent tokens every second one goes."""
+
+    budget, recent = 192, 64
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = super().update(key_states, value_states, *args, **kwargs)
+        if (held := self.keys.shape[-2]) > self.budget:
+            self.keep([*range(0, held - self.recent, 2), *range(held - self.recent, held)])
+        return found
+
+
+class OffByOne(Sound):
+    """After `start` tokens what is read back is rolled by one place: the values, the keys, or both in turn."""
+
+    start, which = 512, "values"
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = super().update(key_states, value_states, *args, **kwargs)
+        if self.seen <= self.start:
+            return keys, values
+        return (keys.roll(1, dims=-2), values) if self.which == "keys" else (keys, values.roll(1, dims=-2))
+
+
+class Drops(Sound):
+    """What was cached before this pass is lost in one head (`head`), or in all of them."""
+
+    head: int | None = None
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        values[:, slice(None) if self.head is None else self.head, : -key_states.shape[-2]] = 0
+        return keys, values
+
+
+class MixesRows(Sound):
+    """What was cached is that of the other text in the batch."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        old = slice(None, -key_states.shape[-2])
+        return _with(keys, old, keys[:, :, old].roll(1, dims=0)), _with(values, old, values[:, :, old].roll(1, dims=0))
+
+
+class Stale(Sound):
+    """The first tokens are still those of the text that was read before."""
+
+    block = 64
+    memory: dict[int, tuple[Any, Any]]
+    """Layer -> the first keys and values of the last text."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        if self.seen == key_states.shape[-2]:
+            self.stale = self.memory.get(self.index)
+            self.memory[self.index] = (keys[:, :, : self.block].clone(), values[:, :, : self.block].clone())
+        elif self.stale is not None:
+            first = slice(None, self.stale[0].shape[-2])
+            keys, values = _with(keys, first, self.stale[0]), _with(values, first, self.stale[1])
+        return keys, values
+
+
+class Rounds(Sound):
+    """Keys and values in few bits, by token or by channel; the tokens of this pass are still exact."""
+
+    bits, parts, over = 4, ("keys", "values"), -1
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        exact = [states.clone() for states in super().update(key_states, value_states, *args, **kwargs)]
+        new = key_states.shape[-2]
+        for name in self.parts:
+            states = getattr(self, name)
+            states[:, :, -new:] = rounded(states[:, :, -new:], self.bits, over=self.over)
+        return exact[0], exact[1]
+
+
+class Miscounts(Sound):
+    """After `start` tokens keys are turned as if they stood a token later."""
+
+    start = 256
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        if self.seen + key_states.shape[-2] > self.start:
+            # By one step of a rope of base 10,000, which every base model has.
+            half = key_states.shape[-1] // 2
+            angle = 1e4 ** -(torch.arange(half) / half)
+            cos, sin = (each.to(key_states).repeat(2) for each in (angle.cos(), angle.sin()))
+            one, two = key_states.split(half, dim=-1)
+            key_states = key_states * cos + torch.cat([-two, one], dim=-1) * sin
+        return super().update(key_states, value_states, *args, **kwargs)
+
+
+def rounded(states: torch.Tensor, bits: int, *, over: int = -1) -> torch.Tensor:
+    """In `bits` bits between the least and the greatest value over one dimension."""
+    low, high = states.amin(dim=over, keepdim=True), states.amax(dim=over, keepdim=True)
+    step = ((high - low) / (2**bits - 1)).clamp(min=1e-9)
+    return ((states - low) / step).round() * step + low
+
+
+def cache(layer: type[Sound], layers: int, *, only: int | None = None, **settings: Any) -> Cache:
+    """A cache of such layers; with `only`, of one such layer among sound ones."""
+    kind = type(layer.__name__, (layer,), settings)
+    made = [kind() if only in (None, index) else Sound() for index in range(layers)]
+    for index, each in enumerate(made):
+        each.index = index
+    return Cache(layers=made)
+
+
+def _with(states: torch.Tensor, rows: slice, values: torch.Tensor) -> torch.Tensor:
+    states[:, :, rows] = values
+    return states
+
+
+def forgets(config: Any) -> Cache:
+    """The most recent 128 tokens, for a command line."""
+    return cache(Forgets, config.num_hidden_layers)

@@ -1,0 +1,93 @@
+"""A pair compared, and what is wrong with what `compare` says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from checks.lab.sides import Base, Pair
+from lengthwise.errors import UsageError
+from lengthwise.measure import Difference, run
+from lengthwise.report.difference_verdict import verdict
+from lengthwise.results import Results, Row
+
+
+class Evidence(NamedTuple):
+    pattern: str
+    sign: str | None
+    size: float
+    place: tuple[float, float] | None
+    use: str | None
+
+
+def evidence(rows: Sequence[Row]) -> Evidence:
+    """ADAPTER for the sentences of before."""
+    text = " ".join(verdict(rows))
+    for words, pattern in (
+        ("predicts as A does", "equal"), ("at all positions alike", "all positions"), ("equal to A up to", "from a place"),
+        ("before token", "from a place"), ("in the first", "first tokens"), ("moves with", "from a place"), ("not clear whether", "undecided"),
+    ):
+        if words in text:
+            break
+    else:
+        pattern = "?"
+    place = None
+    if found := re.search(r"(?:up to|before token) ([\d,]+)", text) if pattern == "from a place" else None:
+        low = int(found[1].replace(",", ""))
+        place = (low, low * 1.5)
+    use = "less" if "context less" in text else "more" if "context more" in text else "alike" if "used alike" in text else "not clear"
+    return Evidence(pattern, None, 0, place, use)
+
+
+def compared(pair: Pair, base: Base, text: Any, **how: Any) -> Results:
+    """What `compare` finds for a pair; a UsageError if it is refused."""
+    base = base.cast(pair.dtype)
+    lengths = tuple(length * base.scale for length in pair.lengths)
+    with base.opened:
+        spec = Difference(lengths=lengths, windows=pair.windows)
+        return run(spec, pair.a(base), text, other=pair.b(base), **how)
+
+
+class Judged(NamedTuple):
+    """What is said of a pair, and what is wrong with it."""
+
+    said: str
+    wrong: list[str]
+
+
+def judged(pair: Pair, base: Base, text: Any) -> Judged:
+    """Compare a pair, and judge what is said."""
+    try:
+        found = compared(pair, base, text)
+    except UsageError as error:
+        said = f"refused: {error}"
+        wrong = [] if pair.says.refused else ["it is refused"]
+        return Judged(said, wrong + wrong_words(pair, said))
+    return Judged(" ".join([*verdict(found.rows), *found.notes]), wrong_of(pair, found, base.scale))
+
+
+def wrong_of(pair: Pair, found: Results, scale: int = 1) -> list[str]:
+    """What is wrong with what is said of a pair that was compared."""
+    says, of = pair.says, evidence(found.rows)
+    sentences = " ".join(verdict(found.rows))
+    wrong = [] if of.pattern in says.pattern else [f"{of.pattern!r} in place of {' or '.join(says.pattern)}"]
+    if says.sign is not None and of.sign != says.sign:
+        wrong.append(f"sign {of.sign} in place of {says.sign}")
+    if says.place is not None:
+        place = says.place * scale
+        low, high = of.place or (0, float("inf"))
+        if not low <= place <= high or high - low > max(place, 64 * scale):
+            wrong.append(f"place {of.place} in place of {place}")
+    if says.use and of.use not in says.use:
+        wrong.append(f"use {of.use} in place of {' or '.join(says.use)}")
+    return wrong + wrong_words(pair, sentences, found.notes)
+
+
+def wrong_words(pair: Pair, sentences: str, notes: Sequence[str] = ()) -> list[str]:
+    """What sentences and notes lack, and what should not be in the sentences; whatever the case."""
+    lower = sentences.lower()
+    both = " ".join([lower, *notes]).lower()
+    missing = [f"no {word!r}" for word in pair.says.words if word.lower() not in both]
+    return missing + [f"{word!r} is said" for word in pair.says.never if word.lower() in lower]

@@ -1,0 +1,148 @@
+"""Differences of a given shape, made of noise on the predictions: what a verdict must tell apart whatever made it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from checks.lab.sides import Base, Pair, Says, Side, loaded, predicts
+from lengthwise.models import LoadedModel
+
+Where = Callable[[Tensor], Tensor]
+"""Positions [T] -> the size of the noise at each."""
+
+
+def noisy(where: Where, *, seed: int = 0, windows: Callable[[int], bool] = lambda _: True) -> Side:
+    """A side whose logits have noise by position, in those windows (counted as they are first read)."""
+
+    def make() -> Callable[[Tensor, Tensor], Tensor]:
+        seen: dict[int, int] = {}
+
+        def how(ids: Tensor, logits: Tensor) -> Tensor:
+            size = where(torch.arange(ids.shape[1]))
+            found = []
+            for row, each in zip(ids, logits, strict=True):
+                name = zlib.crc32(row.numpy().tobytes())
+                generator = torch.Generator().manual_seed(name + seed)
+                drawn = torch.randn(each.shape, generator=generator) * size[:, None]
+                found.append(each + drawn * windows(seen.setdefault(name, len(seen))))
+            return torch.stack(found)
+
+        return how
+
+    return lambda base: predicts(make())(base)
+
+
+def single(share: float, nats: float) -> Side:
+    """A side that misses single tokens by this much, one in 1 / share."""
+
+    def how(ids: Tensor, logits: Tensor) -> Tensor:
+        changed = logits.clone()
+        for row, each in zip(ids, changed, strict=True):
+            generator = torch.Generator().manual_seed(zlib.crc32(row.numpy().tobytes()))
+            hit = (torch.rand(len(row) - 1, generator=generator) < share).nonzero()[:, 0]
+            each[hit, row[hit + 1]] -= nats
+        return changed
+
+    return predicts(how)
+
+
+def unstable(size: float) -> Side:
+    """A side that never says the same twice."""
+    generator = torch.Generator().manual_seed(5)
+    return predicts(lambda _, logits: logits + size * torch.randn(logits.shape, generator=generator))
+
+
+def copies(reach: int, of: Side | None = None) -> Side:
+    """A side that also favours the token after the last occurrence of the present one, within `reach` tokens."""
+
+    def side(base: Base) -> LoadedModel:
+        most = reach * base.scale
+
+        def how(ids: Tensor, logits: Tensor) -> Tensor:
+            changed = logits.clone()
+            for sequence, line in zip(ids.tolist(), changed, strict=True):
+                last: dict[int, int] = {}
+                for row, token in enumerate(sequence):
+                    if token in last and row - last[token] <= most:
+                        line[row, sequence[last[token] + 1]] += 4.0
+                    last[token] = row
+            return changed
+
+        return predicts(how, of)(base)
+
+    return side
+
+
+def _begins(what: str, place: int, b: Side, **more: Any) -> Pair:
+    return Pair(what, Says(("from a place",), place=place, never=("bos", "cache")), b, **more)
+
+
+def _shaped(what: str, pattern: Any, b: Side, never: tuple[str, ...] = ("bos", "cache"), **more: Any) -> Pair:
+    return Pair(what, Says((pattern,), never=never), b, **more)
+
+
+_HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
+FIRST = ("sliding window", "precision", "cache")
+FAULTS = (
+    _begins("noise from token 256 on", 256, noisy(lambda p: 0.5 * (p >= 256))),
+    _begins("little noise from token 100 on", 100, noisy(lambda p: 0.01 * (p >= 100))),
+    _begins("noise from token 352 on, bfloat16", 352, noisy(lambda p: 0.3 * (p >= 352)), **_HALF),
+    _begins("little noise from token 200 on, bfloat16", 200, noisy(lambda p: 0.05 * (p >= 200)), **_HALF),
+    _begins("noise from token 480 on", 480, noisy(lambda p: 0.5 * (p >= 480))),
+    _begins("noise from token 40 on, windows of 256", 40, noisy(lambda p: 0.5 * (p >= 40)), lengths=(256,)),
+    _shaped("noise that grows with the position", "growing", noisy(lambda p: p / 512)),
+    _shaped("little noise that grows with the position", "growing", noisy(lambda p: p / 5120)),
+    _shaped("noise that grows with the position, bfloat16", "growing", noisy(lambda p: p / 512), **_HALF),
+    _shaped("noise in the first 4 tokens", "first tokens", noisy(lambda p: 1.0 * (p < 4)), FIRST),
+    _shaped("noise in the first 16 tokens, bfloat16", "first tokens", noisy(lambda p: 1.0 * (p < 16)), FIRST, **_HALF),
+    _shaped("noise in the first 64 tokens", "first tokens", noisy(lambda p: 0.2 * (p < 64)), FIRST),
+    _shaped("noise everywhere", "all positions", noisy(lambda p: 0.3 + 0 * p)),
+    _shaped("little noise everywhere", "all positions", noisy(lambda p: 0.002 + 0 * p)),
+    _shaped("noise everywhere, bfloat16", "all positions", noisy(lambda p: 0.3 + 0 * p), **_HALF),
+    _shaped("one window in three", "some windows", noisy(lambda p: 0.5 + 0 * p, windows=lambda n: n % 3 == 0)),
+    _shaped("one window in four, bfloat16", "some windows", noisy(lambda p: 0.5 + 0 * p, windows=lambda n: n % 4 == 1), **_HALF),
+    _shaped("one window of all, windows of 256", "some windows", noisy(lambda p: 1.0 + 0 * p, windows=lambda n: n == 2), lengths=(256,), windows=4),
+    _shaped("one token in 200 by 5 nats", "some tokens", single(0.005, 5.0)),
+    _shaped("one token in 200 by 5 nats, bfloat16", "some tokens", single(0.005, 5.0), **_HALF),
+    _shaped("one token in 500 by 8 nats", "some tokens", single(0.002, 8.0)),
+    _shaped("one token in 1000 by 3 nats, bfloat16", "some tokens", single(0.001, 3.0), **_HALF),
+    Pair("B never says the same twice", Says(("unstable", "all positions")), unstable(0.3)),
+    Pair(
+        "a passage is copied from 64 tokens back in place of any",
+        Says(("growing", "all positions", "from a place"), "worse", use=("less",), never=("no clear benefit",)),
+        copies(64),
+        a=copies(4096),
+        windows=6,
+    ),
+    Pair(
+        "a passage is copied from any distance in place of 64 tokens",
+        Says(("growing", "all positions", "from a place"), "better", use=("more", "not clear")),
+        copies(4096),
+        a=copies(64),
+        windows=6,
+    ),
+    Pair(
+        "the same, one document",
+        Says(("growing", "all positions", "from a place"), use=("less", "not clear"), never=("no clear benefit for a",)),
+        copies(64),
+        a=copies(4096),
+        windows=1,
+    ),
+    Pair(
+        "a passage is copied alike, under noise",
+        Says(("all positions",), use=("alike", "not clear")),
+        noisy(lambda p: 0.2 + 0 * p),
+        a=lambda base: base.model,
+        windows=6,
+    ),
+)  # fmt: skip
+
+
+def twice(base: Base) -> LoadedModel:
+    """The same weights, loaded once more."""
+    return loaded(base.model.model, base.model)

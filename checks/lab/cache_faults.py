@@ -57,7 +57,7 @@ STALE = Says(("all positions", "growing", "some windows", "first tokens", "from 
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
 _DECODED: dict[str, Any] = {"lengths": (128, 256, 384), "windows": 2}
 _Forgets, _Off, _Rounds = caches.Forgets, caches.OffByOne, caches.Rounds
-FAULTS = (
+PAIRS = (
     _once_read("forgets all but 32 tokens", through(_Forgets, window=32)),
     _late("forgets all but 100 tokens", 128, through(_Forgets, window=100)),
     _once_read("forgets all but 128 tokens, in passes of 256", through(_Forgets, "chunks=256", window=128)),

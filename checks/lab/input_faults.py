@@ -79,7 +79,7 @@ PREFIX = Says(("first tokens", "all positions"), never=("cache", "window", "prec
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
 
 
-FAULTS = (
+PAIRS = (
     Pair("B's tokenizer adds BOS", BOS, tokenizes(adds(0))),
     Pair("A's tokenizer adds BOS", BOS, lambda base: base.model, a=tokenizes(adds(0))),
     Pair("B's tokenizer adds another BOS", BOS, tokenizes(adds(7)), a=tokenizes(adds(0))),

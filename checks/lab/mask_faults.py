@@ -74,7 +74,7 @@ def _from(what: str, place: int, b: Side, **more: Any) -> Pair:
     return Pair(what, says, b, **more)
 
 
-FAULTS = (
+PAIRS = (
     Pair("every row sees the next token", ANYWHERE, masked(lambda row, column: column <= row + 1)),
     Pair(
         "rows see the rest of their block of 16",

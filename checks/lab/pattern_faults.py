@@ -88,7 +88,7 @@ def _shaped(what: str, pattern: Any, b: Side, never: tuple[str, ...] = ("bos", "
 
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
 FIRST = ("sliding window", "precision", "cache")
-FAULTS = (
+PAIRS = (
     _begins("noise from token 256 on", 256, noisy(lambda p: 0.5 * (p >= 256))),
     _begins("little noise from token 100 on", 100, noisy(lambda p: 0.01 * (p >= 100))),
     _begins("noise from token 352 on, bfloat16", 352, noisy(lambda p: 0.3 * (p >= 352)), **_HALF),

@@ -68,7 +68,7 @@ def _from(what: str, place: int, b: Side, **more: Any) -> Pair:
 
 
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
-FAULTS = (
+PAIRS = (
     _differs("base 1,000,000 for 10,000", rope(PLAIN | {"rope_theta": 1e6})),
     _differs("base 15,000 for 10,000", rope(PLAIN | {"rope_theta": 1.5e4})),
     _differs("base 15,000 for 10,000, bfloat16", rope(PLAIN | {"rope_theta": 1.5e4}), **_HALF),

@@ -2,36 +2,138 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from checks.lab.cache_faults import path
-from checks.lab.sides import Base, Pair, Says, Side, loaded
-from checks.lab.weight_faults import top
+from checks.lab.mask_faults import window
+from checks.lab.sides import Base, Pair, Says, Side
+from checks.lab.weight_faults import noise
 from lengthwise.models import Endpoint
 
 # Another package of the environment may be called `tests`, too.
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "served"))
 import stub  # noqa: E402
 
-Reads = Callable[[list[int]], list[int]]
-"""The ids of a prompt -> what the server reads in their place, as many."""
-Says_ = Callable[[torch.Tensor], torch.Tensor]
+
+def server(of: Side | None = None, read: str = "prefill", make: Callable[[], dict[str, Any]] = dict, **how: Any) -> Side:
+    """A side that a server gives; `make` makes what has a memory, anew for each server."""
+
+    def side(base: Base) -> Endpoint:
+        model = of(base) if of else base.model
+        served = base.opened.enter_context(stub.serving(stub.Stub(model, **how, **make())))
+        endpoint = Endpoint(served.url, tokenizer=model.tokenizer)
+        endpoint.path = path(read, base.scale)
+        return endpoint
+
+    return side
 
 
-class Server(stub.Stub):
-    """A server that reads other ids, or says other log-probabilities than those of its model.
+def mixed(one_in: int) -> Callable[[], dict[str, Any]]:
+    """Some prompts are read with the beginning of another; the probes of a few tokens are right."""
 
-    Args:
-        read: ids of a prompt -> the ids that it reads.
-        log_p: log p of all tokens [T, V] -> what it takes them from.
-        said: log p of the tokens of the prompt -> what it says.
-    """
+    def make() -> dict[str, Any]:
+        prompts: dict[tuple[int, ...], int] = {}
 
-    def __init__(self, model: Any, *, read: Any = None, log_p: Any = None, said: Any = None, **how: Any) -> None:
-        super().__init__(model, **how)
-        self.read, self.log_p, self.said = read, log_p, said
+        def reads(ids: list[int]) -> list[int]:
+            if len(ids) < 100:
+                return ids
+            index = prompts.setdefault(tuple(ids), len(prompts))
+            other = list(list(prompts)[index - 1])
+            return [*other[:64], *ids[64:]] if index % one_in == 1 else ids
+
+        return {"reads": reads}
+
+    return make
+
+
+def wavers(size: float, one_in: int = 1) -> Callable[[], dict[str, Any]]:
+    """The same request is not answered alike."""
+
+    def make() -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(6)
+        asked = iter(range(10**9))
+
+        def predicts(log_p: Tensor) -> Tensor:
+            # The probes of a few tokens are right.
+            if len(log_p) < 100 or next(asked) % one_in:
+                return log_p
+            return log_p + size * torch.randn(log_p.shape, generator=generator, dtype=log_p.dtype)
+
+        return {"predicts": predicts}
+
+    return make
+
+
+def _dropped(ids: list[int]) -> list[int]:
+    """The token at 100 is missing; what follows is read a place earlier."""
+    return ids if len(ids) <= 100 else [*ids[:100], *ids[101:], ids[-1]]
+
+
+def _forgets_the_middle(ids: list[int]) -> list[int]:
+    """The server cuts tokens 64 to 127 out and reads end-of-text tokens in their place."""
+    return ids if len(ids) < 128 else [*ids[:64], *[0] * 64, *ids[128:]]
+
+
+def _top(count: int) -> Callable[[Tensor], Tensor]:
+    def predicts(log_p: Tensor) -> Tensor:
+        least = log_p.topk(count, dim=-1).values[:, -1:]
+        kept = log_p.masked_fill(log_p < least, -math.inf)
+        return (kept - kept.logsumexp(-1, keepdim=True)).clamp(min=-20)
+
+    return predicts
+
+
+def _tempered(temperature: float) -> Callable[[Tensor], Tensor]:
+    return lambda log_p: (log_p / temperature).log_softmax(-1)
+
+
+NEVER = ("bos", "sliding window")
+EVERYWHERE = Says(("all positions",), never=NEVER)
+SOME = Says(("some windows",), never=(*NEVER, "precision"))
+SHORT: dict[str, Any] = {"lengths": (256,), "windows": 4}
+PAIRS = (
+    Pair("temperature 0.7", EVERYWHERE, server(predicts=_tempered(0.7)), **SHORT),
+    Pair("temperature 0.9", EVERYWHERE, server(predicts=_tempered(0.9)), **SHORT),
+    Pair("temperature 1.5", EVERYWHERE, server(predicts=_tempered(1.5)), **SHORT),
+    Pair("log p of the 50 likeliest alone", Says(("all positions", "some tokens"), never=NEVER), server(predicts=_top(50)), **SHORT),
+    Pair("log p of the 500 likeliest alone", Says(("all positions", "some tokens"), never=NEVER), server(predicts=_top(500)), **SHORT),
+    Pair("log p of one digit", Says(("all positions", "undecided"), never=NEVER), server(predicts=lambda log_p: log_p.round()), **SHORT),
+    Pair("one request in two from another prompt", SOME, server(make=mixed(2)), **SHORT),
+    Pair("one request in four from another prompt", SOME, server(make=mixed(4)), lengths=(256,), windows=6),
+    Pair(
+        "the context is cut to 128 tokens",
+        Says(("from a place", "growing"), place=128, never=("bos", "precision", "cache")),
+        server(window(128)),
+        **SHORT,
+    ),
+    Pair(
+        "one token of the prompt is missing",
+        Says(("from a place",), place=100, never=("bos", "precision", "cache")),
+        server(reads=_dropped),
+        **SHORT,
+    ),
+    Pair(
+        "64 tokens of the prompt are blanked",
+        Says(("from a place", "growing"), place=64, never=("bos", "precision", "cache")),
+        server(reads=_forgets_the_middle),
+        **SHORT,
+    ),
+    Pair("answers waver by 0.5 nats", Says(("unstable",)), server(make=wavers(0.5)), **SHORT),
+    Pair("answers waver by 0.2 nats", Says(("unstable",)), server(make=wavers(0.2)), **SHORT),
+    Pair("one answer in three wavers", Says(("unstable", "some windows")), server(make=wavers(1.0, one_in=3)), **SHORT),
+    Pair("other weights are served", EVERYWHERE, server(noise(0.2)), **SHORT),
+    Pair(
+        "a prefix cache that mixes prompts, decoded",
+        Says(("all positions", "some windows"), words=("prefix cache",)),
+        server(read="decode=8", mixes_prompts=True),
+        lengths=(128,),
+        windows=2,
+    ),
+)  # fmt: skip

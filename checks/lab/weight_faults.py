@@ -129,7 +129,7 @@ def _logits(what: str, how: Callable[[Tensor, Tensor], Tensor], sign: str | None
     return _everywhere(what, predicts(how), sign, **more)
 
 
-FAULTS = (
+PAIRS = (
     _everywhere("weights of another seed", other_seed(), "worse"),
     _everywhere("noise of 30 %", noise(0.3), "worse"),
     _everywhere("noise of 2 %", noise(0.02)),

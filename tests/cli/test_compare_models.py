@@ -15,7 +15,7 @@ from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 
 SIZES = ("--length", 96, "--limit", 3)
-EVICTS = ("cache=tests.measure.faulty_caches:forgets", "read=chunks=48")
+EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,6 +30,8 @@ class Stub:
         tokenizer: the server's, if it is another.
         most_logprobs: entries of a whole distribution, if fewer than V.
         mixes_prompts: its prefix cache returns the first block of another prompt, except for a salted request.
+        reads: ids of a prompt -> the ids that it reads in their place, as many.
+        predicts: log p of all tokens [T, V] -> what it takes for them.
     """
 
     def __init__(
@@ -41,12 +43,15 @@ class Stub:
         tokenizer: Any = None,
         most_logprobs: int | None = None,
         mixes_prompts: bool = False,
+        reads: Callable[[list[int]], list[int]] = lambda ids: ids,
+        predicts: Callable[[torch.Tensor], torch.Tensor] = lambda log_p: log_p,
     ) -> None:
         self.model, self.shape = model, shape
         self.tokenizer = tokenizer or model.tokenizer
         self.failures = list(failures)
         self.most_logprobs = most_logprobs
         self.mixes_prompts = mixes_prompts
+        self.reads, self.predicts = reads, predicts
         self.blocks: list[list[int]] = []
         self.seen: Counter[str] = Counter()
         self.keys: set[str | None] = set()
@@ -78,7 +83,8 @@ class Stub:
             self.blocks.append(ids[:BLOCK])
             ids = [*next((block for block in self.blocks if block != ids[:BLOCK]), ids[:BLOCK]), *ids[BLOCK:]]
         with torch.no_grad():
-            log_p = self.model.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+            log_p = self.model.model(torch.tensor([self.reads(ids)])).logits[0].double().log_softmax(-1)
+        log_p = self.predicts(log_p)
         own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
         if self.shape == "zeros":
             own = [0.0] * len(own)

@@ -29,7 +29,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2", {"sliding_window": 96, "query_pre_attn_scalar": 16, "attn_implementation": "eager"}),
     "gemma3": ("Gemma3", {"sliding_window": 96, "query_pre_attn_scalar": 16, "sliding_window_pattern": 3}),
     "gpt-neox": ("GPTNeoX", {}),
-    "falcon-alibi": ("Falcon", {"head_dim": None, "alibi": True, "new_decoder_architecture": False, "multi_query": True}),
+    "falcon-alibi": (
+        "Falcon",
+        {"head_dim": None, "alibi": True, "new_decoder_architecture": False, "multi_query": True},
+    ),
     "gpt2": ("GPT2", {"n_positions": 1024, "n_embd": 64, "n_layer": 3, "n_head": 4}),
 }
 """Name -> class of transformers, and its settings."""
@@ -46,7 +49,9 @@ def _tiny(name: str) -> LoadedModel:
     text = "Text" if kind == "Gemma3" else ""
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        given = {name: value for name, value in (_SMALL | settings).items() if value is not None or "_id" in name}
+        given = {
+            name: value for name, value in (_SMALL | settings).items() if value is not None or "_id" in name
+        }
         config = getattr(transformers, f"{kind}{text}Config")(**given)
         classes = {"GPT2": "GPT2LMHeadModel"}
         model = getattr(transformers, classes.get(kind, f"{kind}ForCausalLM"))(config)

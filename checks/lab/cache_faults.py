@@ -19,7 +19,11 @@ def path(kind: str, scale: int = 1) -> ReadingPath:
     name, _, tokens = kind.partition("=")
     if name == "prefill":
         return ReadingPath()
-    return ReadingPath(chunk=int(tokens) * scale) if name == "chunks" else ReadingPath(decode=int(tokens) * scale)
+    return (
+        ReadingPath(chunk=int(tokens) * scale)
+        if name == "chunks"
+        else ReadingPath(decode=int(tokens) * scale)
+    )
 
 
 def through(layer: type[caches.Sound] | str | None, read: str = "chunks=64", **settings: Any) -> Side:
@@ -43,7 +47,9 @@ CAUSE = ("precision of the cache", "quantized", "bos")
 
 def _late(what: str, place: int, b: Side, **more: Any) -> Pair:
     """It begins at a place."""
-    return Pair(what, Says(("from a place", "growing"), place=place, words=("cache",), never=CAUSE), b, **more)
+    return Pair(
+        what, Says(("from a place", "growing"), place=place, words=("cache",), never=CAUSE), b, **more
+    )
 
 
 def _once_read(what: str, b: Side, **more: Any) -> Pair:
@@ -77,7 +83,9 @@ PAIRS = (
     _late("values off by one after 256 tokens", 256, through(_Off, start=256)),
     _late("values off by one after 448 tokens, bfloat16", 448, through(_Off, start=448), **_HALF),
     _late("keys off by one after 128 tokens", 128, through(_Off, start=128, which="keys")),
-    _late("values off by one after 256 tokens, decoded", 257, through(_Off, "decode=16", start=256), **_DECODED),
+    _late(
+        "values off by one after 256 tokens, decoded", 257, through(_Off, "decode=16", start=256), **_DECODED
+    ),
     _late("values off by one in one layer after 256 tokens", 256, through(_Off, start=256, only=1)),
     _late("keys turned a position too far after 256 tokens", 256, through(caches.Miscounts, start=256)),
     _late(
@@ -86,7 +94,11 @@ PAIRS = (
         through(caches.Miscounts, "chunks=32", start=128),
     ),
     _once_read("one head is not cached", through(caches.Drops, head=0)),
-    _once_read("one head is not cached, bfloat16, passes of 128", through(caches.Drops, "chunks=128", head=2), **_HALF),
+    _once_read(
+        "one head is not cached, bfloat16, passes of 128",
+        through(caches.Drops, "chunks=128", head=2),
+        **_HALF,
+    ),
     _once_read("one layer is not cached", through(caches.Drops, only=2)),
     _once_read("nothing is cached", through(caches.Drops, "chunks=128")),
     _once_read("rows of a batch are mixed", through(caches.MixesRows)),

@@ -85,7 +85,9 @@ class MixesRows(Sound):
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
         old = slice(None, -key_states.shape[-2])
-        return _with(keys, old, keys[:, :, old].roll(1, dims=0)), _with(values, old, values[:, :, old].roll(1, dims=0))
+        return _with(keys, old, keys[:, :, old].roll(1, dims=0)), _with(
+            values, old, values[:, :, old].roll(1, dims=0)
+        )
 
 
 class Stale(Sound):

@@ -88,7 +88,9 @@ PAIRS = (
     Pair("B's tokenizer writes lower case", OTHER_TEXT, tokenizes(_normalizes(normalizers.Lowercase()))),
     Pair("B's tokenizer adds a space", OTHER_TEXT, tokenizes(_normalizes(normalizers.Prepend(" ")))),
     Pair("B's tokenizer joins spaces", OTHER_TEXT, tokenizes(_normalizes(normalizers.Replace("\n", " ")))),
-    Pair("B's tokenizer writes curly quotes", OTHER_TEXT, tokenizes(_normalizes(normalizers.Replace("'", "’")))),
+    Pair(
+        "B's tokenizer writes curly quotes", OTHER_TEXT, tokenizes(_normalizes(normalizers.Replace("'", "’")))
+    ),
     Pair("a token before every text", PREFIX, before(0)),
     Pair("a token before every text, bfloat16", PREFIX, before(0), **_HALF),
     Pair("a chat template of 5 tokens before every text", PREFIX, before(0, 40, 50, 60, 0), windows=4),

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from checks.lab.sides import Base, Pair
 from lengthwise.errors import UsageError
 from lengthwise.measure import Difference, run
-from lengthwise.report.difference_verdict import verdict
-from lengthwise.results import Results, Row
-
-
-class Evidence(NamedTuple):
-    pattern: str
-    sign: str | None
-    size: float
-    place: tuple[float, float] | None
-    use: str | None
-
-
-def evidence(rows: Sequence[Row]) -> Evidence:
-    """ADAPTER for the sentences of before."""
-    text = " ".join(verdict(rows))
-    for words, pattern in (
-        ("predicts as A does", "equal"), ("at all positions alike", "all positions"), ("equal to A up to", "from a place"),
-        ("before token", "from a place"), ("in the first", "first tokens"), ("moves with", "from a place"), ("not clear whether", "undecided"),
-    ):
-        if words in text:
-            break
-    else:
-        pattern = "?"
-    place = None
-    if found := re.search(r"(?:up to|before token) ([\d,]+)", text) if pattern == "from a place" else None:
-        low = int(found[1].replace(",", ""))
-        place = (low, low * 1.5)
-    use = "less" if "context less" in text else "more" if "context more" in text else "alike" if "used alike" in text else "not clear"
-    return Evidence(pattern, None, 0, place, use)
+from lengthwise.report.difference_verdict import evidence, verdict
+from lengthwise.results import Results
 
 
 def compared(pair: Pair, base: Base, text: Any, **how: Any) -> Results:
@@ -71,6 +42,7 @@ def judged(pair: Pair, base: Base, text: Any) -> Judged:
 def wrong_of(pair: Pair, found: Results, scale: int = 1) -> list[str]:
     """What is wrong with what is said of a pair that was compared."""
     says, of = pair.says, evidence(found.rows)
+    assert of is not None
     sentences = " ".join(verdict(found.rows))
     wrong = [] if of.pattern in says.pattern else [f"{of.pattern!r} in place of {' or '.join(says.pattern)}"]
     if says.sign is not None and of.sign != says.sign:

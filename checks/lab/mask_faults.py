@@ -19,7 +19,9 @@ def masked(seen: Callable[[Tensor, Tensor], Tensor]) -> Side:
         places = torch.arange(ids.shape[1])
         allowed = seen(places[:, None], places[None])
         hidden = read(ids[:, :1])
-        mask = torch.zeros(allowed.shape, dtype=hidden.dtype).masked_fill(~allowed, torch.finfo(hidden.dtype).min)
+        mask = torch.zeros(allowed.shape, dtype=hidden.dtype).masked_fill(
+            ~allowed, torch.finfo(hidden.dtype).min
+        )
         return read(ids, attention_mask=mask[None, None].expand(len(ids), 1, -1, -1))
 
     return reads(how)
@@ -38,7 +40,10 @@ def window_in(layers: tuple[int, ...], tokens: int) -> Side:
         count = base.model.config.num_hidden_layers
         return ["sliding_attention" if i in layers else "full_attention" for i in range(count)]
 
-    settings: dict[str, Any] = {"use_sliding_window": True, "sliding_window": lambda base: tokens * base.scale}
+    settings: dict[str, Any] = {
+        "use_sliding_window": True,
+        "sliding_window": lambda base: tokens * base.scale,
+    }
     return configured(Qwen2ForCausalLM, Qwen2Config, layer_types=kinds, **settings)
 
 
@@ -82,14 +87,27 @@ PAIRS = (
         masked(lambda row, column: column // 16 <= row // 16),
         **_HALF,
     ),
-    Pair("every row sees the last token", ANYWHERE, masked(lambda row, column: (column <= row) | (column == 500))),
+    Pair(
+        "every row sees the last token",
+        ANYWHERE,
+        masked(lambda row, column: (column <= row) | (column == 500)),
+    ),
     Pair("the next token is known: 2 nats", FUTURE, knows(2.0)),
     Pair("the next token is known: 6 nats", FUTURE, knows(6.0), lengths=(256,)),
     Pair("the next token is known: 0.2 nats, bfloat16", FUTURE, knows(0.2), **_HALF),
-    Pair("the first token is masked", ANYWHERE, masked(lambda row, column: (column <= row) & ((column > 0) | (row == 0)))),
+    Pair(
+        "the first token is masked",
+        ANYWHERE,
+        masked(lambda row, column: (column <= row) & ((column > 0) | (row == 0))),
+    ),
     Pair("no row sees itself", ANYWHERE, masked(lambda row, column: (column < row) | (row + column == 0))),
     Pair("8 tokens of padding are counted", Says(("all positions", "first tokens", "growing")), counted(8)),
-    Pair("64 tokens of padding are counted", Says(("all positions", "first tokens", "growing")), counted(64), **_HALF),
+    Pair(
+        "64 tokens of padding are counted",
+        Says(("all positions", "first tokens", "growing")),
+        counted(64),
+        **_HALF,
+    ),
     _from("a window of 129 for 128", 128, window(129), a=window(128)),
     _from("a window of 129 for 128, bfloat16", 128, window(129), a=window(128), dtype="bfloat16", windows=6),
     _from("a window of 199 for 200, bfloat16", 199, window(199), a=window(200), dtype="bfloat16", windows=6),
@@ -98,12 +116,20 @@ PAIRS = (
     _from("a window of 320 for none, bfloat16", 320, window(320), a=window(None), **_HALF),
     _from("a window of 128 in one layer", 128, window_in((1,), 128)),
     _from("a window of 256 in two layers, bfloat16", 256, window_in((0, 3), 256), **_HALF),
-    _from("tokens from 256 on see none before", 256, masked(lambda row, column: (column <= row) & ((row < 256) | (column >= 256)))),
+    _from(
+        "tokens from 256 on see none before",
+        256,
+        masked(lambda row, column: (column <= row) & ((row < 256) | (column >= 256))),
+    ),
     _from(
         "tokens from 400 on see none before, bfloat16",
         400,
         masked(lambda row, column: (column <= row) & ((row < 400) | (column >= 400))),
         **_HALF,
     ),
-    _from("tokens from 100 on do not see the first 32", 100, masked(lambda row, column: (column <= row) & ((row < 100) | (column >= 32)))),
-)  # fmt: skip
+    _from(
+        "tokens from 100 on do not see the first 32",
+        100,
+        masked(lambda row, column: (column <= row) & ((row < 100) | (column >= 32))),
+    ),
+)

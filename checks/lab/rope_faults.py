@@ -74,16 +74,24 @@ PAIRS = (
     _differs("base 15,000 for 10,000, bfloat16", rope(PLAIN | {"rope_theta": 1.5e4}), **_HALF),
     _differs("YaRN dropped", rope(PLAIN), rope(YARN)),
     _differs("YaRN x2 for x4", rope(YARN | {"factor": 2.0}), rope(YARN)),
-    _differs("YaRN with another original length", rope(YARN | {"original_max_position_embeddings": 256}), rope(YARN)),
+    _differs(
+        "YaRN with another original length",
+        rope(YARN | {"original_max_position_embeddings": 256}),
+        rope(YARN),
+    ),
     _differs("YaRN without its attention factor", changed(_no_attention_factor, rope(YARN)), rope(YARN)),
     _differs("YaRN dropped, bfloat16", rope(PLAIN), rope(YARN), **_HALF),
     _differs("linear x4 dropped", rope(PLAIN), rope(LINEAR)),
-    _differs("linear x2 for x4, windows of 256", rope(LINEAR | {"factor": 2.0}), rope(LINEAR), lengths=(256,)),
+    _differs(
+        "linear x2 for x4, windows of 256", rope(LINEAR | {"factor": 2.0}), rope(LINEAR), lengths=(256,)
+    ),
     _differs("llama3 dropped", rope(PLAIN), rope(LLAMA3)),
     _differs("llama3 x4 for x8", rope(LLAMA3 | {"factor": 4.0}), rope(LLAMA3)),
     Pair(
         "a rope that depends on the length of the input",
-        Says(("all positions", "from a place", "growing"), place=128, words=("length",), never=("cache", "bos")),
+        Says(
+            ("all positions", "from a place", "growing"), place=128, words=("length",), never=("cache", "bos")
+        ),
         configured(
             rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
             max_position_embeddings=lambda base: 128 * base.scale,

@@ -19,10 +19,12 @@ from lengthwise.models import Endpoint
 
 # Another package of the environment may be called `tests`, too.
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "served"))
-import stub  # noqa: E402
+import stub
 
 
-def server(of: Side | None = None, read: str = "prefill", make: Callable[[], dict[str, Any]] = dict, **how: Any) -> Side:
+def server(
+    of: Side | None = None, read: str = "prefill", make: Callable[[], dict[str, Any]] = dict, **how: Any
+) -> Side:
     """A side that a server gives; `make` makes what has a memory, anew for each server."""
 
     def side(base: Base) -> Endpoint:
@@ -102,9 +104,24 @@ PAIRS = (
     Pair("temperature 0.7", EVERYWHERE, server(predicts=_tempered(0.7)), **SHORT),
     Pair("temperature 0.9", EVERYWHERE, server(predicts=_tempered(0.9)), **SHORT),
     Pair("temperature 1.5", EVERYWHERE, server(predicts=_tempered(1.5)), **SHORT),
-    Pair("log p of the 50 likeliest alone", Says(("all positions", "some tokens"), never=NEVER), server(predicts=_top(50)), **SHORT),
-    Pair("log p of the 500 likeliest alone", Says(("all positions", "some tokens"), never=NEVER), server(predicts=_top(500)), **SHORT),
-    Pair("log p of one digit", Says(("all positions", "undecided"), never=NEVER), server(predicts=lambda log_p: log_p.round()), **SHORT),
+    Pair(
+        "log p of the 50 likeliest alone",
+        Says(("all positions", "some tokens"), never=NEVER),
+        server(predicts=_top(50)),
+        **SHORT,
+    ),
+    Pair(
+        "log p of the 500 likeliest alone",
+        Says(("all positions", "some tokens"), never=NEVER),
+        server(predicts=_top(500)),
+        **SHORT,
+    ),
+    Pair(
+        "log p of one digit",
+        Says(("all positions", "undecided"), never=NEVER),
+        server(predicts=lambda log_p: log_p.round()),
+        **SHORT,
+    ),
     Pair("one request in two from another prompt", SOME, server(make=mixed(2)), **SHORT),
     Pair("one request in four from another prompt", SOME, server(make=mixed(4)), lengths=(256,), windows=6),
     Pair(
@@ -127,7 +144,12 @@ PAIRS = (
     ),
     Pair("answers waver by 0.5 nats", Says(("unstable",)), server(make=wavers(0.5)), **SHORT),
     Pair("answers waver by 0.2 nats", Says(("unstable",)), server(make=wavers(0.2)), **SHORT),
-    Pair("one answer in three wavers", Says(("unstable", "some windows")), server(make=wavers(1.0, one_in=3)), **SHORT),
+    Pair(
+        "one answer in three wavers",
+        Says(("unstable", "some windows")),
+        server(make=wavers(1.0, one_in=3)),
+        **SHORT,
+    ),
     Pair("other weights are served", EVERYWHERE, server(noise(0.2)), **SHORT),
     Pair(
         "a prefix cache that mixes prompts, decoded",
@@ -136,4 +158,4 @@ PAIRS = (
         lengths=(128,),
         windows=2,
     ),
-)  # fmt: skip
+)

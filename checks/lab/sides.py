@@ -23,10 +23,11 @@ Pattern = Literal[
 
 
 class Kept(LoadedModel):
-    """A model whose passes over whole windows are kept: most pairs have the same side A."""
+    """A model whose passes over pairs of windows are kept: most pairs have the same side A."""
 
     def hidden_states(self, input_ids: Tensor, **how: Any) -> Tensor:
-        if how:
+        # A window alone is read to see how the model rounds.
+        if how or len(input_ids) == 1:
             return super().hidden_states(input_ids, **how)
         passes = self.__dict__.setdefault("passes", {})
         key = hashlib.md5(input_ids.numpy().tobytes()).hexdigest()
@@ -105,7 +106,9 @@ class Pair:
     base: str = "tiny-books"
 
 
-def loaded(model: Any, like: LoadedModel, cls: Any = LoadedModel, *, kept: bool = False, **attributes: Any) -> Any:
+def loaded(
+    model: Any, like: LoadedModel, cls: Any = LoadedModel, *, kept: bool = False, **attributes: Any
+) -> Any:
     """A side of a transformers model, with the tokenizer of another side."""
     found = (Kept if kept else cls)(model.eval(), like.tokenizer, like.name, "memory")
     for name, value in attributes.items():

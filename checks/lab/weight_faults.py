@@ -151,7 +151,12 @@ PAIRS = (
     _logits("another head", _untied(0.3), "worse"),
     _logits("another head, a little", _untied(0.02)),
     _logits("vocabulary padded with free rows: .009", free_rows(64, math.log(0.009 / 64)), "worse"),
-    _logits("vocabulary padded with free rows: .009, bfloat16", free_rows(64, math.log(0.009 / 64)), "worse", **_HALF),
+    _logits(
+        "vocabulary padded with free rows: .009, bfloat16",
+        free_rows(64, math.log(0.009 / 64)),
+        "worse",
+        **_HALF,
+    ),
     _logits("vocabulary padded with free rows: .1", free_rows(8, math.log(0.1 / 8)), "worse"),
     _logits("temperature 0.9", lambda _, logits: logits / 0.9),
     _logits("temperature 1.1", lambda _, logits: logits / 1.1),

@@ -157,10 +157,10 @@ def _kept_claims(root: Path, pattern: str, *names: str) -> Table:
     return kept_claims(root, *names, pattern=pattern)
 
 
-def _compared(results: Results, which: str) -> Table:
-    from tools.docs import compare_tables
+def _lab(results: Results, which: str) -> Table:
+    from tools.docs import lab_tables
 
-    return getattr(compare_tables, f"{which}_table")(results)
+    return getattr(lab_tables, f"{which}_table")(results)
 
 
 def _hardware(root: Path, which: str) -> Table:
@@ -179,7 +179,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "limits": _limits,
     "served": lambda root, name, which: _served(kept_run(root, name), which),
-    "compare": lambda root, name, which: _compared(kept_run(root, name), which),
+    "lab": lambda root, name, which: _lab(kept_run(root, name), which),
     "llamacpp": lambda root, name: _llamacpp(kept_run(root, name)),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
@@ -273,7 +273,7 @@ def show(results: Results) -> list[Table]:
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "tiny-books": lambda: [_tiny_books(results)],
-        "compare-real": lambda: [_compared(results, which) for which in ("faults", "sound")],
+        "lab": lambda: [_lab(results, which) for which in ("faults", "sound", "nulls")],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verbs")],
         "llamacpp-real": lambda: [_llamacpp(results)],
         "sharded-recipes": lambda: [_recipe_runs(results)],

@@ -1,0 +1,64 @@
+"""What `make lab` found, as tables of the documentation: planted faults, sound pairs, and simulations."""
+
+from __future__ import annotations
+
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results
+
+_SOUND = "sound, "
+"""How the arms of sound pairs begin; their dtype follows."""
+
+
+def faults_table(results: Results) -> Table:
+    """A line for each kind of fault: how many are found, the least of them, and what is said of one."""
+    said = {note.split(": ", 1)[0]: note.split(": ", 2)[1:] for note in results.notes}
+    lines: list[list[Cell]] = []
+    for arm, by in _arms(results).items():
+        if not arm.startswith(_SOUND):
+            example, text = said.get(arm, ("", ""))
+            least = Estimate(by["least"])
+            lines.append([arm, f"{by['right']:.0f} of {by['pairs']:.0f}", least, example, _first(text)])
+    columns = ("kind", "found", "least difference", "for example", "what compare says of it first")
+    return Table(columns=columns, rows=lines)
+
+
+def sound_table(results: Results) -> Table:
+    """A line for each precision: how many sound pairs are called equal, and how far they are apart."""
+    lines: list[list[Cell]] = [
+        [
+            arm.removeprefix(_SOUND),
+            f"{by['right']:.0f} of {by['pairs']:.0f}",
+            f"{by['most']:.2g}",
+            f"{by['tolerance']:.2g}",
+        ]
+        for arm, by in _arms(results).items()
+        if arm.startswith(_SOUND)
+    ]
+    columns = ("precision", "called equal", "largest mean difference", "smallest tolerance")
+    return Table(columns=columns, rows=lines)
+
+
+def nulls_table(results: Results) -> Table:
+    """A line for each number of documents: how often what is not there is seen, and how often intervals are right."""
+    rows = [row for row in results.rows if row.task == "null"]
+    names = list(dict.fromkeys(row.metric for row in rows))
+    by = {(row.documents, row.metric): row.value for row in rows}
+    documents = dict.fromkeys(row.documents for row in rows)
+    lines: list[list[Cell]] = [
+        [str(count), *(f"{100 * (by.get((count, name)) or 0.0):.0f} %" for name in names)]
+        for count in documents
+    ]
+    return Table(columns=("documents", *names), rows=lines)
+
+
+def _arms(results: Results) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for row in results.rows:
+        if row.task == "lab":
+            found.setdefault(row.arm or "", {})[row.metric] = row.value or 0.0
+    return found
+
+
+def _first(text: str) -> str:
+    """The first sentence."""
+    return text.split(". ")[0].rstrip(".") + "."

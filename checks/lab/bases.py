@@ -17,8 +17,8 @@ from lengthwise.text import load_corpus, tokenize
 EMBEDDED = "tiny-books"
 _SMALL = {
     "vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 1024, "bos_token_id": None, "eos_token_id": 0,
-    "pad_token_id": None, "initializer_range": 0.08, "attn_implementation": "sdpa",
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 1024, "bos_token_id": None,
+    "eos_token_id": 0, "pad_token_id": None, "initializer_range": 0.08, "attn_implementation": "sdpa",
 }  # fmt: skip
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),

@@ -100,9 +100,10 @@ class Stale(Sound):
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
         if self.seen == key_states.shape[-2]:
-            self.stale = self.memory.get(self.index)
+            before = self.memory.get(self.index)
+            self.stale = None if before is None else [each[: len(keys)] for each in before]
             self.memory[self.index] = (keys[:, :, : self.block].clone(), values[:, :, : self.block].clone())
-        elif self.stale is not None:
+        elif self.stale is not None and len(self.stale[0]) == len(keys):
             first = slice(None, self.stale[0].shape[-2])
             keys, values = _with(keys, first, self.stale[0]), _with(values, first, self.stale[1])
         return keys, values

@@ -92,7 +92,12 @@ PAIRS = (
         "B's tokenizer writes curly quotes", OTHER_TEXT, tokenizes(_normalizes(normalizers.Replace("'", "’")))
     ),
     Pair("a token before every text", PREFIX, before(0)),
-    Pair("a token before every text, bfloat16", PREFIX, before(0), **_HALF),
+    Pair(
+        "a token before every text, bfloat16",
+        Says(("first tokens", "all positions"), never=("cache", "window")),
+        before(0),
+        **_HALF,
+    ),
     Pair("a chat template of 5 tokens before every text", PREFIX, before(0, 40, 50, 60, 0), windows=4),
     Pair("the first token is another", PREFIX, _first(0)),
     Pair("the first token is another, windows of 256, bfloat16", PREFIX, _first(9), lengths=(256,), **_HALF),

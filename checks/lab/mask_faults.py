@@ -97,7 +97,7 @@ PAIRS = (
     Pair("the next token is known: 0.2 nats, bfloat16", FUTURE, knows(0.2), **_HALF),
     Pair(
         "the first token is masked",
-        ANYWHERE,
+        Says(("first tokens", "all positions", "growing")),
         masked(lambda row, column: (column <= row) & ((column > 0) | (row == 0))),
     ),
     Pair("no row sees itself", ANYWHERE, masked(lambda row, column: (column < row) | (row + column == 0))),

@@ -122,7 +122,7 @@ def compared(documents: int, seed: int) -> Results:
 
 
 def called_different(documents: int, seeds: Sequence[int] = range(4)) -> tuple[int, int]:
-    """How many sound pairs of `tiny-books` in bfloat16 are not called equal, of how many; each seed has its windows."""
+    """How many sound pairs of `tiny-books` in bfloat16 are not called equal, and of how many."""
     base = base_of(EMBEDDED).cast("bfloat16")
     wrong = count = 0
     for side, _ in (WAYS[KERNEL], WAYS[CHUNKS], *SHIFTED.values()):

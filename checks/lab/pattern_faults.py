@@ -90,7 +90,9 @@ def _begins(what: str, place: int, b: Side, **more: Any) -> Pair:
     return Pair(what, Says(("from a place",), place=place, never=("bos", "cache")), b, **more)
 
 
-def _shaped(what: str, pattern: Any, b: Side, never: tuple[str, ...] = ("bos", "cache"), **more: Any) -> Pair:
+def _shaped(what: str, pattern: Any, b: Side, never: tuple[str, ...] | None = None, **more: Any) -> Pair:
+    if never is None:
+        never = ("bos",) if pattern == "some windows" else ("bos", "cache")
     return Pair(what, Says((pattern,), never=never), b, **more)
 
 

@@ -96,7 +96,7 @@ PAIRS = (
             rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
             max_position_embeddings=lambda base: 128 * base.scale,
         ),
-        lengths=(128, 512),
+        lengths=(96, 512),
     ),
     _from("positions jump by 1 at token 256", 256, at(lambda p: p + (p >= 256))),
     _from("positions jump by 1 at token 100", 100, at(lambda p: p + (p >= 100))),

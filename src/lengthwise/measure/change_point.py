@@ -94,11 +94,8 @@ def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tu
     between = curve[index : len(known_equal)]
     if sum(part.mean > level for part in between) * 2 < len(between):
         return min(split.low, curve[index].begin), split.high
-    part = curve[index]
-    # A step within a stretch gives it a mean between both sides' means.
-    following = curve[min(index + 1, len(curve) - 1)].mean
-    late = round(max(0.0, 1 - part.mean / (following or 1.0)) * (part.end - part.begin))
-    return part.begin, part.begin + late
+    # Where in a stretch it begins its mean does not say: what begins may grow.
+    return curve[index].begin, curve[index].end
 
 
 def first_above(curve: Sequence[Stretch], level: float) -> int | None:

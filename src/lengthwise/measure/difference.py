@@ -52,6 +52,8 @@ FLOORS = 1.5
 """The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
 LARGEST = 4.0
 """How much further apart one token may be than the furthest of a floor, which has fewer tokens."""
+ONE_TOKEN = 20.0
+"""How much further apart than the least tolerance one token is often, by rounding."""
 UNLIKE = 2.0
 """How many times as far apart the windows that differ must be as all others, to say that only some differ."""
 SIDE = (
@@ -254,7 +256,9 @@ class Difference(RepeatedWindows):
                 found.append(plain(name, floor[0]))
         largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
         if largest:
-            found.append(plain("largest_rounding", LARGEST * max(max(largest), records[0]["least"])))
+            found.append(
+                plain("largest_rounding", LARGEST * max(max(largest), ONE_TOKEN * records[0]["least"]))
+            )
         curve = [part for part in fine_curve(records, layout) if part.begin >= self.cached_from]
         place = None if self.decode else beginning(curve, whole, exact=_EXACT)
         if place is not None:

@@ -32,6 +32,8 @@ ONE_SIDED = 0.5
 """Rounding makes as many tokens likelier as less likely; from this surplus on it is not rounding."""
 FEW_TOKENS = 0.5
 """The share of a difference that a hundredth of the tokens has, from which on they carry it. Of rounding: 0.05."""
+EXACT = 1e-9
+"""Nats a token up to which both sides are equal to the last bit."""
 NOISY = 0.25
 """Nats a token of rounding (or of unlike answers to the same prompt) beyond which nothing can be said."""
 
@@ -81,6 +83,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     sign = _sign(shift_row, number("one_sided"), number("difference"))
     floors = {side: number(f"floor_{side}") for side in "ab"}
     moves = moved(at, lengths) is not None
+    through = bool(cached_from) or decoded
     place: tuple[int, int] | None = None
     before, kind = 0.0, "equal"
     apart = first_above(
@@ -92,21 +95,23 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         size = max(floors.values())
     elif moves or apart is not None:
         kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded)
-        if 0 < number("windows_apart") < 1:
-            kind, place = "some windows", None
-        elif number("top_share") > FEW_TOKENS and kind != "first tokens":
+        exact = None if through else _exact_before(at, longest)
+        if number("top_share") > FEW_TOKENS and kind != "first tokens":
             kind, place, size = "some tokens", None, largest
+        elif 0 < number("windows_apart") < 1:
+            kind, place = "some windows", None
+        elif kind == "all positions" and exact is not None and not moves:
+            kind, place, before, size = exact
         elif moves:
             kind = "from a place"
         elif place and not decoded:
             place = _refined(at, longest, place)
+    elif not through and (found := _exact_before(at, longest)) is not None and found[3] > 0.1 * tolerance:
+        kind, place, before, size = found
     elif largest > number("largest_rounding", float("inf")):
         kind, size = "some tokens", largest
     elif _one_sided(number, shift, shift_row):
         kind, size = "all positions", abs(shift)
-    elif (found := _exact_before(at, longest, cached_from, tolerance)) is not None:
-        kind, place, before, size = found
-    through = bool(cached_from) or decoded
     return Evidence(kind, sign, size, place, before, shift, used_alike(whole)[0], through, moves)  # type: ignore[arg-type]
 
 
@@ -130,17 +135,23 @@ def _one_sided(number: Callable[..., float], shift: float, row: Row | None) -> b
 
 
 def _exact_before(
-    at: Mapping[tuple[str, int | None], Row], longest: int, cached_from: float, tolerance: float
+    at: Mapping[tuple[str, int | None], Row], longest: int
 ) -> tuple[Kind, tuple[int, int], float, float] | None:
-    """A difference within the tolerance that begins at a place, before which both sides are equal to the last bit."""
-    begins, before, after = (at.get((metric, longest)) for metric in ("begins", "before", "after"))
-    if begins is None or _value(begins) < max(EARLIEST, cached_from + 1):
+    """A difference that begins at a place, before which both sides are equal to the last bit, however small it is.
+
+    Most tokens beyond must differ: single tokens that do begin somewhere, too. Through a cache nothing is told by it,
+    because the first pass has the same kernels on both sides.
+    """
+    begins, before, after, signs = (
+        at.get((name, longest)) for name in ("begins", "before", "after", "one_sided")
+    )
+    tokens = at.get(("difference", longest))
+    if begins is None or signs is None or tokens is None or not _value(begins):
         return None
-    grown = _value(after) > 0.1 * tolerance and _value(before) < 0.05 * _value(after)
-    if not grown:
+    beyond = (tokens.n or 0) * (1 - _value(begins) / longest)
+    if _value(before) > EXACT or (signs.n or 0) < 0.5 * beyond:
         return None
-    place = (int(begins.ci_low or 0), int(begins.ci_high or 0))
-    return "from a place", place, _value(before), _value(after)
+    return "from a place", (int(begins.ci_low or 0), int(begins.ci_high or 0)), _value(before), _value(after)
 
 
 def _pattern(

@@ -77,7 +77,7 @@ PAIRS = (
     _late("forgets all but 256 tokens, bfloat16", 320, through(_Forgets, window=256), **_HALF),
     _once_read("forgets all but 100 tokens, decoded", through(_Forgets, "decode=16", window=100), **_DECODED),
     _late("forgets all but 300 tokens, decoded", 301, through(_Forgets, "decode=16", window=300), **_DECODED),
-    _late("evicts the middle (4 + 252)", 256, through(_Forgets, sinks=4, window=252)),
+    _late("evicts the middle (4 + 252)", 320, through(_Forgets, sinks=4, window=252)),
     _late("evicts the middle (4 + 60)", 128, through(_Forgets, sinks=4, window=60)),
     _late(
         "evicts the middle (16 + 112), decoded",

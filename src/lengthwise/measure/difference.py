@@ -86,6 +86,8 @@ class Difference(RepeatedWindows):
             "tolerance": "the difference up to which a bin of positions counts as equal",
             "floor_a": "mean |log p| of A - log p of A rounded otherwise",
             "floor_b": "the same of B",
+            "most_a": "the same, at most by rounding in the dtype of A",
+            "most_b": "the same of B",
             "cached_from": "tokens of the first pass: only from there on a cache is read",
             "shift": "loss of B - loss of A: above 0 B predicts worse",
             "kl": "KL(A || B) of the next-token distributions",
@@ -111,7 +113,17 @@ class Difference(RepeatedWindows):
     )
     fail_above = "difference"
     beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
-    levels = ("tolerance", "floor_a", "floor_b", "largest_rounding", "cached_from", "other_ids", "more_rows")
+    levels = (
+        "tolerance",
+        "floor_a",
+        "floor_b",
+        "most_a",
+        "most_b",
+        "largest_rounding",
+        "cached_from",
+        "other_ids",
+        "more_rows",
+    )
 
     side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
     """The second side: fields of `Subject`, its `model` among them."""
@@ -254,6 +266,8 @@ class Difference(RepeatedWindows):
         for name in ("floor_a", "floor_b"):
             if (floor := floors(records, name, layout)) is not None:
                 found.append(plain(name, floor[0]))
+                most = max(record[name]["most"] for record in records if record.get(name))
+                found.append(plain(name.replace("floor", "most"), most))
         largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
         if largest:
             found.append(

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-3, "bfloat16": 1e-3}
 """The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""
+MOST = {"float64": 1e-6, "float32": 2e-3, "float16": 0.1, "bfloat16": 0.25}
+"""How far a model of a dtype is from itself at most by rounding; what is more, is no rounding."""
+MOST_ELSEWHERE = 0.1
+"""The same of answers to the same prompt."""
 ELSEWHERE = 0.05
 """The floor of a side that cannot be read again otherwise: what bfloat16 gives SmolLM2-135M."""
 _LEAST_READ = 256
@@ -45,6 +49,12 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def least_of(model: Predictor) -> float:
     """The least tolerance of a side, by its dtype; that of 16 bits where the dtype is not known."""
     return LEAST.get(str(getattr(getattr(model, "model", None), "dtype", "")).removeprefix("torch."), 1e-3)
+
+
+def most_of(model: Predictor) -> float:
+    """How far a side is from itself at most by rounding, by its dtype."""
+    dtype = str(getattr(getattr(model, "model", None), "dtype", "")).removeprefix("torch.")
+    return MOST.get(dtype, MOST_ELSEWHERE)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.measure.predictions import Predictions
-from lengthwise.measure.rounding import ELSEWHERE, least_of, own_rounding
+from lengthwise.measure.rounding import ELSEWHERE, MOST, least_of, most_of, own_rounding
 from lengthwise.models import LoadedModel
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def side_of(
         "bos": bos_id,
         "weights": weights,
         "least": least_of(model),
+        "most": most_of(model),
         "vocabulary": getattr(model, "vocab_size", None),
     }
     if again:
@@ -73,5 +74,5 @@ def between(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         # Beside other software, the weights here are rounded as in 16 bits.
         kind = "floor_16" if one["weights"] and not other["weights"] else "floor"
         if one.get(kind) is not None:
-            found[name] = one[kind]
+            found[name] = {**one[kind], "most": MOST["bfloat16"] if kind == "floor_16" else one["most"]}
     return found

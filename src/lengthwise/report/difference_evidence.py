@@ -90,9 +90,11 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         [Stretch(p.begin, p.end, p.mean / a, p.n) for p, a in zip(seen, allowed, strict=True)], 1
     )
     largest = max(_value(at.get(("largest", length))) for length in lengths)
-    if max(floors.values()) > NOISY and size < APART * APART * max(floors.values()):
-        kind = "unstable" if max(floors.values()) >= APART * 2 * min(floors.values()) else "undecided"
-        size = max(floors.values())
+    beyond = [side for side, floor in floors.items() if floor > number(f"most_{side}", NOISY)]
+    if beyond and size < APART * APART * max(floors.values()):
+        rounding = min(number(f"most_{side}", NOISY) for side in beyond) >= NOISY
+        unlike = max(floors.values()) >= APART * 2 * min(floors.values())
+        kind, size = "undecided" if rounding and not unlike else "unstable", max(floors.values())
     elif moves or apart is not None:
         kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded)
         exact = None if through else _exact_before(at, longest)

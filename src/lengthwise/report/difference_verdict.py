@@ -60,14 +60,20 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "unstable",
         lambda seen, at: seen.pattern == "unstable",
-        "A server that answers by batch or by what it holds in its cache does this, a state that stays between "
-        "texts, a rope scaling that depends on the length, and dropout.",
+        "A server that answers by batch or by what it holds in its cache does this, a mask that lets a token see "
+        "what follows, a state that stays between texts, a rope scaling that depends on the length, and dropout.",
     ),
     (
         "the future is seen",
         lambda seen, at: seen.sign == "better" and -seen.shift > max(SEEN, SEEN * at["loss_a"]),
         "A loss that is so much lower means that B sees what it predicts (a mask that leaks, or the text in its "
         "training), or that its numbers are no log-probabilities (a temperature, a cut-off).",
+    ),
+    (
+        "one-sided, better",
+        lambda seen, at: seen.pattern == "all positions" and seen.sign == "better" and _one_sided(at),
+        "Nearly every token is likelier in B, which no precision does: B sees what it predicts (a mask that leaks), "
+        "or its numbers are no log-probabilities (a temperature, a cut-off).",
     ),
     (
         "some windows",
@@ -160,6 +166,11 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
 """(name, whether it applies, what does this); the first that applies is said."""
 
 
+def _one_sided(at: Mapping[str, float]) -> bool:
+    """Whether nearly all tokens differ in the same direction."""
+    return abs(at["one_sided"]) >= 0.8
+
+
 def verdict(rows: Sequence[Row]) -> list[str]:
     """How far apart both sides are, where, in which direction, what does such a thing; how far context is used."""
     seen = evidence(rows)
@@ -192,7 +203,16 @@ def _facts(rows: Sequence[Row], seen: Evidence) -> dict[str, float]:
     curve, tolerances = difference_curve(rows), tolerances_of(rows)
     early = [part for part in curve if part.end <= at.get("cached_from", 0)]
     exact = bool(early) and all(p.mean <= tolerances.get((p.begin, p.end), at["tolerance"]) for p in early)
-    names = ("cached_from", "floor_a", "floor_b", "more_rows", "other_ids", "windows_apart", "loss_a")
+    names = (
+        "cached_from",
+        "floor_a",
+        "floor_b",
+        "more_rows",
+        "other_ids",
+        "windows_apart",
+        "loss_a",
+        "one_sided",
+    )
     return {
         **dict.fromkeys(names, 0.0),
         **at,

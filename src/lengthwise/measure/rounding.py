@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lengthwise.measure.predictions import Distributions, FromWeights, Predictions, predictions
+from lengthwise.measure.predictions import Distributions, FromWeights, Numbers, Predictions, predictions
 from lengthwise.models import LoadedModel
 from lengthwise.models.hidden import decoder_of
 from lengthwise.models.served.endpoint import Endpoint
@@ -95,6 +95,9 @@ def own_rounding(
     before: Predictions = predicted
     if isinstance(predicted, FromWeights):
         before = FromWeights(predicted.model, predicted.hidden[:size])
+    if isinstance(before, Numbers) and isinstance(again, Numbers) and before.cold is not None:
+        # What a prefix cache changes is found apart, beside this floor.
+        before, again = (Numbers(each.values if each.cold is None else each.cold) for each in (before, again))
     losses = [each.losses(labels, first)[: size - first] for each in (before, again)]
     apart = np.abs((losses[1] - losses[0]).numpy())
     edges = [edge - first for edge in layout.edges if edge < size]

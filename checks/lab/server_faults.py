@@ -66,7 +66,8 @@ def wavers(size: float, one_in: int = 1) -> Callable[[], dict[str, Any]]:
             # The probes of a few tokens are right.
             if len(log_p) < 100 or next(asked) % one_in:
                 return log_p
-            return log_p + size * torch.randn(log_p.shape, generator=generator, dtype=log_p.dtype)
+            drawn = torch.randn(log_p.shape, generator=generator, dtype=log_p.dtype)
+            return (log_p + size * drawn).log_softmax(-1)
 
         return {"predicts": predicts}
 

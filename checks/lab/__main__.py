@@ -105,7 +105,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-nulls", action="store_true")
     given = parser.parse_args(words)
     by_kind: dict[str, list[tuple[Pair, Results, list[str]]]] = {}
-    notes: dict[str, str] = {}
+    examples: dict[str, list[str]] = {}
     failures = []
     for kind, pair, base in planted(given.model, given.scale, given.only):
         started = time.monotonic()
@@ -115,15 +115,15 @@ def main(words: Sequence[str] | None = None) -> int:
         arm = f"sound, {pair.dtype}" if kind == "sound" else kind
         by_kind.setdefault(arm, []).append((pair, found, wrong))
         if not wrong:
-            notes.setdefault(arm, f"{arm}: {pair.what}: {said}")
+            examples.setdefault(arm, [pair.what, said])
         failures += [f"{kind}: {pair.what}: {each}" for each in wrong]
     rows = [row for arm, some in by_kind.items() for row in rows_of(arm, some, given.model)]
     if not given.no_nulls:
         simulated, off = nulls.simulated()
         rows += simulated
         failures += off
-    settings = {"scale": given.scale, "wrong": failures}
-    kept = Results(kind=KIND, model_name=given.model, config=settings, rows=rows, notes=[*notes.values()])
+    settings = {"scale": given.scale, "wrong": failures, "examples": examples}
+    kept = Results(kind=KIND, model_name=given.model, config=settings, rows=rows)
     if not given.only:
         atomic_write_text(given.out / "results.json", kept.to_json())
     print(*failures, sep="\n")

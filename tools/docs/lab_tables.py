@@ -11,11 +11,11 @@ _SOUND = "sound, "
 
 def faults_table(results: Results) -> Table:
     """A line for each kind of fault: how many are found, the least of them, and what is said of one."""
-    said = {note.split(": ", 1)[0]: note.split(": ", 2)[1:] for note in results.notes}
+    said: dict[str, list[str]] = results.config["examples"]
     lines: list[list[Cell]] = []
     for arm, by in _arms(results).items():
         if not arm.startswith(_SOUND):
-            example, text = said.get(arm, ("", ""))
+            example, text = said.get(arm, ["", ""])
             least = Estimate(by["least"])
             lines.append([arm, f"{by['right']:.0f} of {by['pairs']:.0f}", least, example, _first(text)])
     columns = ("kind", "found", "least difference", "for example", "what compare says of it first")

@@ -1,0 +1,45 @@
+"""What the lab found, as tables."""
+
+from __future__ import annotations
+
+from lengthwise.report.writers import to_markdown
+from lengthwise.results import Results, Row
+from tools.docs.lab_tables import faults_table, nulls_table, sound_table
+
+
+def found() -> Results:
+    def rows(arm: str, **values: float) -> list[Row]:
+        return [
+            Row(model="m", task="lab", arm=arm, metric=name, value=value) for name, value in values.items()
+        ]
+
+    shares = {"called different": 0.02, "covered": 0.95}
+    return Results(
+        kind="lab",
+        model_name="m",
+        rows=[
+            *rows("cache", pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4),
+            *rows("sound, bfloat16", pairs=9, right=9, least=0.0, most=0.0123, tolerance=0.02),
+            *(
+                Row(model="made up", task="null", metric=name, value=value, documents=4)
+                for name, value in shares.items()
+            ),
+        ],
+        config={"examples": {"cache": ["forgets 100", "B is equal up to 128 tokens. That is a cache."]}},
+    )
+
+
+def test_a_kind_of_faults_with_its_example() -> None:
+    [line] = [line for line in to_markdown(faults_table(found())).splitlines() if line.startswith("| cache")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:2] == ["cache", "2 of 3"]
+    assert float(cells[2]) == 0.004
+    assert cells[3:] == ["forgets 100", "B is equal up to 128 tokens."]
+
+
+def test_sound_pairs_by_precision() -> None:
+    assert "| bfloat16 | 9 of 9 | 0.012 | 0.02 |" in to_markdown(sound_table(found()))
+
+
+def test_simulations_by_documents() -> None:
+    assert "| 4 | 2 % | 95 % |" in to_markdown(nulls_table(found()))

@@ -48,7 +48,7 @@ def found_of(kind: str, pair: Pair, base: Base, out: Path) -> Results:
     folder = out / "pairs" / folder_of(kind, pair)
     refused = folder.with_suffix(".refused")
     if refused.exists():
-        return Results(kind="refused", model_name="", notes=[refused.read_text()])
+        return _refused(refused.read_text())
     if (folder / "results.json").exists() and not (found := read_results(folder / "results.json")).partial:
         return found
     shutil.rmtree(folder, ignore_errors=True)
@@ -56,7 +56,11 @@ def found_of(kind: str, pair: Pair, base: Base, out: Path) -> Results:
         return compared(pair, base, "books", out=folder)
     except UsageError as error:
         atomic_write_text(refused, str(error))
-        return Results(kind="refused", model_name="", notes=[str(error)])
+        return _refused(str(error))
+
+
+def _refused(problem: str) -> Results:
+    return Results(kind="refused", model_name="", config={}, rows=[], notes=[problem])
 
 
 def said_of(pair: Pair, found: Results, scale: int) -> tuple[str, list[str]]:
@@ -119,9 +123,10 @@ def main(words: Sequence[str] | None = None) -> int:
         failures += [f"{kind}: {pair.what}: {each}" for each in wrong]
     rows = [row for arm, some in by_kind.items() for row in rows_of(arm, some, given.model)]
     if not given.no_nulls:
-        simulated, off = nulls.simulated()
-        rows += simulated
-        failures += off
+        for simulated in (nulls.simulated, nulls.simulated_limit):
+            found_rows, off = simulated()
+            rows += found_rows
+            failures += off
     settings = {"scale": given.scale, "wrong": failures, "examples": examples}
     kept = Results(kind=KIND, model_name=given.model, config=settings, rows=rows)
     if not given.only:

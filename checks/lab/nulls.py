@@ -29,7 +29,7 @@ DOCUMENTS = (2, 4, 8)
 REPEATS = 100
 LENGTH, VOCABULARY, GRAM = 256, 320, 4
 BENEFIT = 1.0
-"""Nats a token that a repeated passage is worth to side A."""
+"""Nats that a token is worth to side A which follows `GRAM` repeated ones."""
 TRUE_SHIFT = 0.02
 MOST = {"sound pairs called different": 0.02, "use less or more at no change": 0.05}
 """How often it may be said."""
@@ -132,6 +132,22 @@ def called_different(documents: int, seeds: Sequence[int] = range(4)) -> tuple[i
             wrong += of(found.rows).pattern != "equal"
             count += 1
     return wrong, count
+
+
+def simulated_limit() -> tuple[list[Row], list[str]]:
+    """The same of `limit`: a row for each case, number of documents and quantity."""
+    from checks.lab.limit_null import table
+
+    rows, off = [], []
+    for line in table():
+        about: dict[str, Any] = {"unit": "share", "documents": line["documents"], "arm": line["case"]}
+        shares = {"numbers": line["numbers"], "covered": line["covered"]}
+        rows += [
+            Row(model="made up", task="limit null", metric=n, value=v, **about) for n, v in shares.items()
+        ]
+        if not line["holds"]:
+            off.append(f"limit: {line['case']}, {line['documents']} documents: {shares}")
+    return rows, off
 
 
 def simulated(repeats: int = REPEATS) -> tuple[list[Row], list[str]]:

@@ -140,7 +140,7 @@ def simulated_limit() -> tuple[list[Row], list[str]]:
 
     rows, off = [], []
     for line in table():
-        about: dict[str, Any] = {"unit": "share", "documents": line["documents"], "arm": line["case"]}
+        about: dict[str, Any] = {"unit": "share", "arm": f"{line['case']}, {line['documents']} documents"}
         shares = {"numbers": line["numbers"], "covered": line["covered"]}
         rows += [
             Row(model="made up", task="limit null", metric=n, value=v, **about) for n, v in shares.items()
@@ -171,7 +171,12 @@ def simulated(repeats: int = REPEATS) -> tuple[list[Row], list[str]]:
         shares |= {f"{name} covered": float(np.mean(some)) for name, some in covered.items() if some}
         counts = {"sound pairs called different": pairs}
         for name, share in shares.items():
-            about: dict[str, Any] = {"metric": name, "value": share, "unit": "share", "documents": documents}
+            about: dict[str, Any] = {
+                "metric": name,
+                "value": share,
+                "unit": "share",
+                "arm": f"{documents} documents",
+            }
             rows.append(Row(model="made up", task="null", n=counts.get(name, repeats), **about))
             if name in MOST and share > MOST[name] + 2 * np.sqrt(MOST[name] * (1 - MOST[name]) / repeats):
                 off.append(f"{documents} documents: {name} in {share:.0%}")

@@ -21,7 +21,7 @@ def found() -> Results:
             *rows("cache", pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4),
             *rows("sound, bfloat16", pairs=9, right=9, least=0.0, most=0.0123, tolerance=0.02),
             *(
-                Row(model="made up", task="null", metric=name, value=value, documents=4)
+                Row(model="made up", task="null", metric=name, value=value, arm="4 documents")
                 for name, value in shares.items()
             ),
         ],
@@ -42,4 +42,4 @@ def test_sound_pairs_by_precision() -> None:
 
 
 def test_simulations_by_documents() -> None:
-    assert "| 4 | 2 % | 95 % |" in to_markdown(nulls_table(found()))
+    assert "| 4 documents | 2 % | 95 % |" in to_markdown(nulls_table(found()))

@@ -42,13 +42,12 @@ def nulls_table(results: Results) -> Table:
     """A line for each number of documents: how often what is not there is seen, and how often intervals are right."""
     rows = [row for row in results.rows if row.task == "null"]
     names = list(dict.fromkeys(row.metric for row in rows))
-    by = {(row.documents, row.metric): row.value for row in rows}
-    documents = dict.fromkeys(row.documents for row in rows)
+    by = {(row.arm, row.metric): row.value for row in rows}
     lines: list[list[Cell]] = [
-        [str(count), *(f"{100 * (by.get((count, name)) or 0.0):.0f} %" for name in names)]
-        for count in documents
+        [arm or "", *(f"{100 * (by.get((arm, name)) or 0.0):.0f} %" for name in names)]
+        for arm in dict.fromkeys(row.arm for row in rows)
     ]
-    return Table(columns=("documents", *names), rows=lines)
+    return Table(columns=("", *names), rows=lines)
 
 
 def _arms(results: Results) -> dict[str, dict[str, float]]:

@@ -14,6 +14,10 @@ _KNOWN = 2.0
 """A split is as good as the best one if its squared error is at most that of the best plus so many variances."""
 
 
+_SHORTLY = 2
+"""Stretches."""
+
+
 class Stretch(NamedTuple):
     """The mean of a curve over positions `begin` to `end`, of `n` tokens."""
 
@@ -94,8 +98,11 @@ def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tu
     between = curve[index : len(known_equal)]
     if sum(part.mean > level for part in between) * 2 < len(between):
         return min(split.low, curve[index].begin), split.high
-    # Where in a stretch it begins its mean does not say: what begins may grow.
-    return curve[index].begin, curve[index].end
+    # Where in a stretch it begins its mean does not say: what begins may grow. Shortly before it what is not exact
+    # may belong to it.
+    last_exact = first_above(curve, exact) or index
+    low = last_exact if 0 < index - last_exact <= _SHORTLY else index
+    return curve[low].begin, curve[index].end
 
 
 def first_above(curve: Sequence[Stretch], level: float) -> int | None:

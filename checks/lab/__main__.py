@@ -87,7 +87,14 @@ def planted(name: str, scale: int, only: str) -> Iterator[tuple[str, Pair, Base]
 
 def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) -> list[Row]:
     """The numbers of a kind: pairs, those of which all that is said is right, and how far their sides are apart."""
-    apart = [row for _, found, _ in some for row in found.rows if row.metric == "difference" and row.is_whole]
+    apart = [
+        max(
+            (row for row in found.rows if row.metric == "difference" and row.is_whole),
+            key=lambda row: row.length or 0,
+        )
+        for _, found, _ in some
+        if found.kind != "refused"
+    ]
     levels = [row.value for _, found, _ in some for row in found.rows if row.metric == "tolerance"]
     values = {
         "pairs": len(some),

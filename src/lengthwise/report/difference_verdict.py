@@ -256,6 +256,6 @@ def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float]) -> str:
     if seen.pattern == "from a place" and seen.before > at["tolerance"]:
         return (
             f"B differs from A by {seen.before:.2g} nats per token before token {low:,} and by {seen.size:.2g} "
-            f"beyond{words['resolution']}, up to {words['longest']:,}{signed}."
+            f"beyond{words['resolution'].replace('begins', 'changes')}, up to {words['longest']:,}{signed}."
         )
     return sentence

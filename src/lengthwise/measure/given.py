@@ -44,7 +44,7 @@ def named_subject(
         raise UsageError(
             f"a text is given, and {measurement.kind} reads none with these settings", fix="leave it out"
         )
-    if isinstance(text, TokenDocuments) and measurement.reads != "tokens":
+    if isinstance(text, TokenDocuments) and not (measurement.reads == "tokens" or measurement.takes_tokens):
         raise UsageError(
             f"the text is given in tokens, and {measurement.kind} reads its characters",
             expected="a name or path, a Corpus, or a list of strings",

@@ -82,6 +82,8 @@ class Measurement(Settings):
     """The metric that --fail-above checks."""
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
     """What `items` takes: tokens; for characters the corpus and its tokens; for questions a corpus, or None."""
+    takes_tokens: ClassVar[bool] = False
+    """Whether tokens alone are enough where it reads characters: it then does not look at the raw text."""
     other: ClassVar[str | None] = None
     """The field that names a second model: an evaluator, a selector. None in it is the measured model."""
     one_by_one: ClassVar[bool] = False

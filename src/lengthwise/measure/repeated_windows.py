@@ -114,6 +114,7 @@ class RepeatedWindows(WindowMeasurement):
 
     task = "difference"
     reads = "characters"
+    takes_tokens = True
     along_paths = True
 
     lengths: Annotated[

@@ -23,7 +23,7 @@ from lengthwise.models.reading_path import ReadingPath
 from lengthwise.report.difference_verdict import Evidence, evidence
 from lengthwise.results import Results, Row
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.text import TokenDocument, TokenDocuments
+from lengthwise.text import TokenDocument, TokenDocuments, tokenizer_fingerprint
 
 DOCUMENTS = (2, 4, 8)
 REPEATS = 100
@@ -101,7 +101,7 @@ def text_of(documents: int, seed: int) -> TokenDocuments:
         )
         for index in range(documents)
     ]
-    return TokenDocuments(tuple(drawn), "random", "corpus", "tokenizer")
+    return TokenDocuments(tuple(drawn), "random", "corpus", tokenizer_fingerprint(tiny_tokenizer()))
 
 
 def of(rows: Sequence[Row]) -> Evidence:

@@ -59,8 +59,10 @@ def _tiny(name: str) -> LoadedModel:
 
 
 @cache
-def text_of(name: str) -> Any:
-    """The text that pairs of a base are compared on; of the embedded model in its tokens."""
+def text_of(name: str, raw: bool = False) -> Any:
+    """The text that pairs of a base are compared on; of the embedded model in its tokens, or `raw`."""
+    if raw:
+        return [text[:8000] for text in list(load_corpus("books").documents.values())[:8]]
     if name == EMBEDDED:
         return tokenize(load_corpus("books"), load(EMBEDDED).tokenizer)
     return [tiny_text(1800, seed=seed) for seed in range(8)]

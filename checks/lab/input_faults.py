@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ PREFIX = Says(("first tokens", "all positions"), never=("cache", "window", "prec
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
 
 
-PAIRS = (
+_PLANTED = (
     Pair("B's tokenizer adds BOS", BOS, tokenizes(adds(0))),
     Pair("A's tokenizer adds BOS", BOS, lambda base: base.model, a=tokenizes(adds(0))),
     Pair("B's tokenizer adds another BOS", BOS, tokenizes(adds(7)), a=tokenizes(adds(0))),
@@ -102,4 +103,5 @@ PAIRS = (
     Pair("the first token is another", PREFIX, _first(0)),
     Pair("the first token is another, windows of 256, bfloat16", PREFIX, _first(9), lengths=(256,), **_HALF),
 )
+PAIRS = tuple(replace(pair, raw=True) for pair in _PLANTED)
 """What is planted, and what must be found."""

@@ -93,7 +93,8 @@ class Pair:
         says: what must be said.
         b, a: the sides, made of the base.
         dtype, lengths, windows: of the comparison; lengths are multiplied by the base's scale.
-        base: which model; see `bases.BASES`.
+        base: which model; see `bases`.
+        raw: whether the text is given as characters, which tokenizers may read otherwise.
     """
 
     what: str
@@ -104,6 +105,7 @@ class Pair:
     lengths: tuple[int, ...] = (512,)
     windows: int = 3
     base: str = "tiny-books"
+    raw: bool = False
 
 
 def loaded(

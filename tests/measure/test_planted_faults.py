@@ -31,7 +31,7 @@ def test_what_is_said(pair: Pair, bases: dict[tuple[str, str], Base]) -> None:
     key = (pair.base, pair.dtype)
     if key not in bases:
         bases[key] = base_of(pair.base).cast(pair.dtype)
-    found = judged(pair, bases[key], text_of(pair.base))
+    found = judged(pair, bases[key], text_of(pair.base, pair.raw))
     assert not found.wrong, f"{'; '.join(found.wrong)}\n{found.said}"
 
 

@@ -90,7 +90,7 @@ class Design:
 
     def questions(self, task: str, seed: int) -> SameQuestions:
         """The questions that the arms of a seed share."""
-        depths = {"depths": self.depths} if task.startswith("needle") else {}
+        depths: dict[str, Any] = {"depths": self.depths} if task.startswith("needle") else {}
         return SameQuestions(
             tasks=(task,),
             mode="likelihood",

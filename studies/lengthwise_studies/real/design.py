@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from lengthwise.text import Corpus, load_corpus
 from lengthwise.training import read_recipe

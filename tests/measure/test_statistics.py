@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,16 +91,25 @@ def test_coverage_on_clustered_data(documents: int, windows: int):
     assert 0.88 <= hits / simulations <= 0.99
 
 
-@pytest.mark.parametrize("documents", [2, 3, 4, 5])
-def test_few_documents_cover_less_and_the_note_says_how_much(documents: int):
-    """Symmetric data: no interval within their range can hold the centre more often than the range does."""
+@pytest.mark.parametrize("documents", [2, 3, 4, 5, 8, 11])
+@pytest.mark.parametrize("skewed", [False, True])
+def test_few_documents_cover_as_many_do(documents: int, skewed: bool):
+    """95 % where documents differ normally; of a skewed law at least 87 %. The note says what is supposed."""
     rng = np.random.default_rng(3)
-    hits, simulations = 0, 400
+    draw = (lambda: rng.gamma(4.0) / 2) if skewed else (lambda: rng.normal(2.0))
+    hits, simulations = 0, 600
     for _ in range(simulations):
-        row = estimate(statistic([(f"d{i}", [rng.normal(2.0), 1.0]) for i in range(documents)]))
+        row = estimate(statistic([(f"d{i}", [draw(), 1.0]) for i in range(documents)]))
         hits += row.ci_low <= 2.0 <= row.ci_high
-    (said,) = re.findall(r"at most (\d+) % of cases", " ".join(few_documents(documents, "documents")))
-    assert hits / simulations == pytest.approx(int(said) / 100, abs=0.06)
+    assert hits / simulations >= (0.87 if skewed else 0.93)
+    assert hits / simulations <= 0.985
+    assert bool(few_documents(documents, "documents")) == (documents < 8)
+
+
+def test_a_share_stays_one():
+    row = replace(ROW, unit="share")
+    found = estimate(Statistic.of(row, [("a", [9, 10]), ("b", [10, 10]), ("c", [6, 10])]))
+    assert (found.value, found.ci_high) == (pytest.approx(25 / 30), 1.0)
 
 
 def test_paired_interval_on_correlated_data():

@@ -7,8 +7,12 @@ resampled, 2000 times as many as there are, with replacement, and each resample 
 The interval is the percentile interval at 95 %, its tail probability expanded for few documents to
 Phi(-t * sqrt(D / (D - 1))), with t the 97.5 % quantile of Student's t at D - 1 degrees of freedom
 (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.2): the plain percentile
-interval of 7 documents covers about 87 %. The standard error is the standard deviation over the resamples
-times sqrt(D / (D - 1)), which for a mean of D equal documents is the usual s / sqrt(D).
+interval of 7 documents covers about 87 %. It cannot leave the range of the documents, which holds a median in
+1 - 2^(1 - D) of cases. So below twelve documents it is widened to Student's, value +- t * standard error, where that
+is wider (not for a number of tokens, which lies on a grid).
+
+The standard error is the standard deviation over the resamples times sqrt(D / (D - 1)), which for a mean of D equal
+documents is the usual s / sqrt(D).
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ SEED = 20250713
 MOST_UNDEFINED = 0.05
 _AT_ONCE = 2**25
 """Weights in a product: 256 MB."""
+_FEW = 12
+"""Below so many documents an interval is at least Student's."""
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
 
@@ -146,6 +152,11 @@ def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: floa
     # The standard deviation of equal numbers can round to more than 0.
     deviation = float(defined.std(ddof=1)) if defined.min() < defined.max() else 0.0
     stderr = deviation * math.sqrt(documents / (documents - 1))
+    if documents < _FEW and row.unit != "tokens":
+        half = students_t(0.975, documents - 1) * stderr
+        low, high = min(low, value - half), max(high, value + half)
+        if row.unit == "share" and 0 <= value <= 1 and not row.metric.endswith("change"):
+            low, high = max(low, 0.0), min(high, 1.0)
     return replace(row, stderr=stderr, ci_low=float(low), ci_high=float(high))
 
 
@@ -180,17 +191,14 @@ def two_sided_p(t: float, degrees: int) -> float:
 
 
 def few_documents(count: int, unit: str) -> list[str]:
-    """What must be said of intervals over so few documents (or whatever `unit` is resampled); nothing from 8 on.
-
-    The interval stays within the documents' range, which holds a median in 1 - 2^(1 - D) of cases.
-    """
+    """What must be said of intervals over so few documents (or whatever `unit` is resampled); nothing from 8 on."""
     if count == 1:
         return [f"No intervals: they are over {unit}, and there is one of them."]
     if not 1 < count < 8:
         return []
-    most = 100 * (1 - 2 ** (1 - count))
-    covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
-    return [f"The intervals are over {count} {unit} only, so they are rough themselves{covers}."]
+    return [
+        f"The intervals are over {count} {unit} only: they are wide, and suppose that {unit} differ about normally."
+    ]
 
 
 def equal_bins(low: int, high: int, count: int) -> list[int]:

@@ -15,8 +15,9 @@ from tokenizers.processors import TemplateProcessing
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.measure.comparison import paired_difference
-from lengthwise.measure.difference import Difference, pieces_of
+from lengthwise.measure.difference import Difference
 from lengthwise.measure.kept_predictions import KeptPredictions, difference_of_kept, run_in_turn
+from lengthwise.measure.pair_records import pieces_of
 from lengthwise.measure.predictions import predictions
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.measure.rounding import own_rounding

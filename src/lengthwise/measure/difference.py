@@ -36,6 +36,7 @@ from lengthwise.measure.pair_records import (
     fine_curve,
     floors,
     pair_record,
+    spoken,
     summed,
 )
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
@@ -44,8 +45,6 @@ from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.models import Predictor, Reader
 
 FLOORS = 1.5
@@ -332,19 +331,6 @@ def difference_notes(records: Sequence[Record]) -> list[str]:
     if record["bounded"]:
         found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
     return found
-
-
-def spoken(tokenizer: Any, window: NDArray[np.int64], row: int) -> list[str]:
-    """The text before the token that a row predicts, and the token, from eleven tokens back."""
-    pieces = pieces_of(tokenizer, window[max(0, row - 11) : row + 2])
-    return ["".join(pieces[:-1]), pieces[-1]]
-
-
-def pieces_of(tokenizer: Any, ids: NDArray[np.int64]) -> list[str]:
-    """The text of each token. A token is decoded after its neighbour, because some tokenizers drop a first space."""
-    alone = [tokenizer.decode([int(each)]) for each in ids]
-    pairs = zip(ids, ids[1:], alone, strict=False)
-    return alone[:1] + [tokenizer.decode([int(one), int(two)])[len(first) :] for one, two, first in pairs]
 
 
 def _windows_apart(records: Sequence[Record], tolerance: float) -> tuple[float, ...]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.measure.comparison import check_same_items
-from lengthwise.measure.difference import Difference, difference_notes, pieces_of
+from lengthwise.measure.difference import Difference, difference_notes
 from lengthwise.measure.measurement import FEW, Display, Item, Record, grouped
-from lengthwise.measure.pair_records import pair_record
+from lengthwise.measure.pair_records import pair_record, pieces_of
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic

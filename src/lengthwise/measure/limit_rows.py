@@ -153,8 +153,7 @@ def notes_of(limit: Limit, model: Reader, items: Sequence[Item], rows: Sequence[
         f"Used: up to there a repeated passage has a benefit of at least {limit.share:.0%} of that at distances up "
         f"to {max(reference, distances[0])} tokens, and of at least {LEAST_BENEFIT:g} nats"
         + (f"; from the window's beginning, and from its token {inside_from} on." if inside else "."),
-        "The intervals of these two numbers are from Student's t over documents, and hold with few of them too "
-        f"({LEAST_DOCUMENTS} are needed); those of the curves do not.",
+        f"The intervals of these two numbers are from Student's t over documents; {LEAST_DOCUMENTS} are needed.",
     ]
     if ends and numbers["sound_up_to"].value == length:
         found.append(f"Sound to the end: the model's table of {model.max_positions} positions.")

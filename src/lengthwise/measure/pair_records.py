@@ -97,6 +97,19 @@ def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float
     return [[*losses, int(count)] for *losses, count in found.tolist()]
 
 
+def spoken(tokenizer: Any, window: NDArray[np.int64], row: int) -> list[str]:
+    """The text before the token that a row predicts, and the token, from eleven tokens back."""
+    pieces = pieces_of(tokenizer, window[max(0, row - 11) : row + 2])
+    return ["".join(pieces[:-1]), pieces[-1]]
+
+
+def pieces_of(tokenizer: Any, ids: NDArray[np.int64]) -> list[str]:
+    """The text of each token. A token is decoded after its neighbour, because some tokenizers drop a first space."""
+    alone = [tokenizer.decode([int(each)]) for each in ids]
+    pairs = zip(ids, ids[1:], alone, strict=False)
+    return alone[:1] + [tokenizer.decode([int(one), int(two)])[len(first) :] for one, two, first in pairs]
+
+
 def benefit_totals(record: Record, index: int) -> dict[str, list[float]]:
     """Of one distance: metric -> the summed benefit and what it is divided by."""
     same_a, foreign_a, same_b, foreign_b, count = record["benefit"][index]

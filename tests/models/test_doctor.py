@@ -15,10 +15,11 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models.doctor import check_rope, examine
 from lengthwise.models.extending import extend
 from lengthwise.models.extension import RECORD
+from lengthwise.models.position_limits import impossible
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 from tests.models.adapters import with_lora
 from tests.models.folders import rewritten
@@ -323,3 +324,38 @@ class TestFolder:
     def test_an_adapter_needs_its_model(self, folder: Path) -> None:
         with pytest.raises(UsageError):
             examine(str(folder), adapter="runs/lora", config_only=True)
+
+
+def test_frequencies_that_are_a_little_off_have_a_name() -> None:
+    model = tiny_llama()
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq * 1.00002
+    with pytest.raises(LengthwiseError, match="inexact frequencies: .* off by up to 2e-05"):
+        check_rope(model)
+
+
+@pytest.mark.parametrize(
+    ("rope", "problem"),
+    [
+        ({"rope_type": "llama3", "low_freq_factor": 4.0, "high_freq_factor": 1.0}, "high_freq_factor = 1"),
+        ({"rope_type": "llama3", "low_freq_factor": 2.0, "high_freq_factor": 2.0}, "is not above"),
+        ({"rope_type": "yarn", "beta_fast": 1.0, "beta_slow": 32.0}, "beta_fast = 1"),
+        ({"rope_type": "linear", "factor": 0.5}, "shrinks"),
+        ({"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}, None),
+        ({"rope_type": "yarn"}, None),
+    ],
+    ids=str,
+)
+def test_settings_that_no_method_can_mean(rope: dict[str, object], problem: str | None) -> None:
+    found = impossible({"factor": 8.0, "rope_theta": 1e4, "original_max_position_embeddings": 256, **rope})
+    assert (problem is None) == (found is None)
+    assert problem is None or problem in str(found)
+
+
+def test_impossible_settings_are_a_fault_of_the_model(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 256,
+    }  # fmt: skip
+    folder = save_tiny_model(tmp_path / "model", max_position_embeddings=1024, rope_parameters=rope)
+    report = examine(str(folder))
+    assert "impossible settings" in report["verdict"]

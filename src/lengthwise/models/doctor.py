@@ -14,6 +14,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import read_json
+from lengthwise.models import position_limits
 from lengthwise.models.attention_layers import scales_queries, sliding_layers
 from lengthwise.models.extending import (
     adapter_extension,
@@ -28,7 +29,7 @@ from lengthwise.models.hidden import is_peft_model, unwrap, whole_tensor
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.loading import load
 from lengthwise.models.plan import model_skeleton
-from lengthwise.models.position_limits import max_positions, rope_by_input_length, ropes, trained_length
+from lengthwise.models.position_limits import described, max_positions, ropes, trained_length
 from lengthwise.models.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.positions.recognition import recognised
 from lengthwise.positions.rope import ntk_base, plain_frequencies
@@ -143,8 +144,8 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
         length, longest = rope.get(_LENGTH) or 0, getattr(text, "max_position_embeddings", None)
         reached = length * (rope.get("factor") or 1)
         if rope.get("rope_type") == "yarn" and longest not in (length, reached):
-            notes.append(f"{_described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
-    if kind := rope_by_input_length(text):
+            notes.append(f"{described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
+    if kind := position_limits.rope_by_input_length(text):
         notes.append(f"frequencies of {kind} depend on the length of the input; cached keys keep old ones")
     return {
         "positions": _positions(base, text),
@@ -166,7 +167,7 @@ def _positions(base: Any, text: Any) -> list[str]:
     found = {layer_type for _, _, layer_type in _rotaries(base)}
     types = Counter[str](getattr(text, "layer_types", None) or ())
     words = [
-        _described(rope) + (f", in {types[layer_type]} {layer_type} layers" if layer_type else "")
+        described(rope) + (f", in {types[layer_type]} {layer_type} layers" if layer_type else "")
         for layer_type, rope in ropes(text).items()
         if layer_type in found
     ]
@@ -227,14 +228,6 @@ def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[Fa
     return faults
 
 
-def _described(rope: Mapping[str, Any]) -> str:
-    """Rope parameters in words: "yarn by 4 from 4,096 tokens, base 10,000"."""
-    factor, length = rope.get("factor"), rope.get(_LENGTH)
-    kind = rope.get("rope_type", "default").replace("default", "plain rope")
-    scaled = (f" by {factor:g}" if factor else "") + (f" from {length:,} tokens" if length else "")
-    return f"{kind}{scaled}, base {rope['rope_theta']:,.10g}"
-
-
 def _rotaries(model: nn.Module) -> list[tuple[str, Any, str | None]]:
     """Path, module and type of layer of every set of rotary frequencies of the text model."""
     base = unwrap(model)
@@ -260,7 +253,7 @@ def _rope_faults(model: nn.Module) -> list[Fault]:
         # A part of a model may have a configuration of another class, with a rope of its own.
         config = text if isinstance(own, type(text)) else own
         if layer_type in ropes(config) and (found := _difference(module, layer_type, config)):
-            problem = f"{path}.{found[1]}; the configuration says {_described(ropes(config)[layer_type])}"
+            problem = f"{path}.{found[1]}; the configuration says {described(ropes(config)[layer_type])}"
             fix = _FIXES.get(found[0], _REMAKE).replace("{path}", path)
             faults.append(_fault(found[0], problem, fix))
     for rope in ropes(text).values():
@@ -269,6 +262,10 @@ def _rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
             fix = "name the method: rope_type = linear, yarn, ..."
             faults.append(_fault(_BY_KEY["rope_type"], problem, fix))
+        if problem := position_limits.impossible(rope):
+            faults.append(
+                _fault("impossible settings", problem, "write the settings of the checkpoint's authors")
+            )
     return faults + _unlike_its_record(base, text)
 
 
@@ -310,7 +307,10 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
         method, theta, factor, length = found
         differ = itertools.compress(_BY_KEY.values(), map(operator.ne, found, claimed))
         scaled = {} if method == "plain" else {"rope_type": method, "factor": factor, _LENGTH: int(length)}
-        words = f"{name} has the frequencies of {_described({'rope_theta': theta, **scaled})}"
+        words = f"{name} has the frequencies of {described({'rope_theta': theta, **scaled})}"
+        if found == claimed:
+            off = float(((actual - expected).abs() / expected.clamp(min=1e-30)).max())
+            return "inexact frequencies", f"{name} is off by up to {off:.1g} of itself"
         return ", ".join(differ) if method in ("plain", own) else "another method", words
     worst = int(((actual - expected).abs() / expected.clamp(min=1e-30)).argmax())
     one = f"number {worst} is {actual[worst]:.6g}, not {expected[worst]:.6g}"

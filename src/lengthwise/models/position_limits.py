@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
 from lengthwise.positions import ROPE_METHODS
 
+_LENGTH = "original_max_position_embeddings"
 # Names of tables with one row per position in transformers' models.
 _TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
 
@@ -76,3 +78,31 @@ def trained_length(config: Any) -> int | None:
     recorded = [rope.get("original_max_position_embeddings") for rope in ropes(config).values()]
     lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
     return next((int(length) for length in lengths if length), None)
+
+
+def described(rope: Mapping[str, Any]) -> str:
+    """Rope parameters in words: "yarn by 4 from 4,096 tokens, base 10,000"."""
+    factor, length = rope.get("factor"), rope.get(_LENGTH)
+    kind = rope.get("rope_type", "default").replace("default", "plain rope")
+    scaled = (f" by {factor:g}" if factor else "") + (f" from {length:,} tokens" if length else "")
+    return f"{kind}{scaled}, base {rope['rope_theta']:,.10g}"
+
+
+def impossible(rope: Mapping[str, Any]) -> str | None:
+    """What no method of rope can mean, in words; None where nothing is."""
+    kind = rope.get("rope_type", "default")
+    ends = {
+        "yarn": ("beta_fast", "beta_slow", 32.0, 1.0),
+        "llama3": ("high_freq_factor", "low_freq_factor", 4.0, 1.0),
+    }
+    if kind in ends:
+        upper, lower, *defaults = ends[kind]
+        high, low = (rope.get(name) or value for name, value in zip((upper, lower), defaults, strict=True))
+        if high <= low:
+            return f"{upper} = {high:g} is not above {lower} = {low:g}"
+    factor = rope.get("factor")
+    if kind in ("linear", "dynamic", "yarn", "llama3") and factor is not None and factor < 1:
+        return f"factor = {factor:g} shrinks the context"
+    if kind == "longrope" and len(rope.get("short_factor") or ()) != len(rope.get("long_factor") or ()):
+        return "short_factor and long_factor have other lengths"
+    return None

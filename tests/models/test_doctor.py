@@ -329,7 +329,7 @@ class TestFolder:
 def test_frequencies_that_are_a_little_off_have_a_name() -> None:
     model = tiny_llama()
     model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq * 1.00002
-    with pytest.raises(LengthwiseError, match="inexact frequencies: .* off by up to 2e-05"):
+    with pytest.raises(LengthwiseError, match=r"inexact frequencies: .* off by up to 2e-05"):
         check_rope(model)
 
 

@@ -80,25 +80,40 @@ def own_rounding(
         None for a predictor of another kind.
     """
     first, size = layout.first, len(view)
-    if isinstance(model, LoadedModel):
-        size = _read_again(size) if model.path.in_one_pass and not first else size
+    if not first and not isinstance(model, Endpoint):
+        size = _read_again(size)
+    cut = view[None, :size]
+    pairs: list[tuple[Predictions, Predictions]] = []
+    if isinstance(model, LoadedModel) and isinstance(predicted, FromWeights):
+        plain = FromWeights(model, predicted.hidden[:size])
+        if not model.path.in_one_pass:
+            # Rounding moves what a quantized cache holds by its steps, and these are no rounding. What the path does
+            # not repeat counts, too.
+            [again] = predictions(model, window[None], cut, first)
+            pairs = [(plain, again)]
+            plain = FromWeights(model, model.hidden_states(torch.from_numpy(cut))[0])
         with _rounded(model.model, torch.bfloat16 if sixteen else model.model.dtype):
-            [again] = predictions(model, window[None], view[None, :size], first)
-    elif isinstance(predicted, Distributions):
-        size = size if first else _read_again(size)
-        [again] = predictions(model, window[None], view[None, :size], first)
-    elif isinstance(model, Endpoint):
-        [again] = predictions(model, window[None], view[None], first)
-    else:
-        return None
-    labels = torch.from_numpy(window[1 : size + 1])
-    before: Predictions = predicted
-    if isinstance(predicted, FromWeights):
-        before = FromWeights(predicted.model, predicted.hidden[:size])
-    if isinstance(before, Numbers) and isinstance(again, Numbers) and before.cold is not None:
+            pairs.append((plain, FromWeights(model, model.hidden_states(torch.from_numpy(cut))[0])))
+    elif isinstance(predicted, Distributions) or isinstance(model, Endpoint):
+        [again] = predictions(model, window[None], cut, first)
+        pairs = [(predicted, again)]
+    found = [_apart(one, other, window, layout, size) for one, other in pairs]
+    return max(found, key=lambda each: sum(each["sums"]), default=None)
+
+
+def _apart(
+    one: Predictions, other: Predictions, window: NDArray[np.int64], layout: Layout, size: int
+) -> dict[str, Any]:
+    """How far two readings of one window are apart in the rows that count, up to `size`."""
+    first, labels = layout.first, torch.from_numpy(window[1:])
+    if isinstance(one, Numbers) and isinstance(other, Numbers) and one.cold is not None:
         # What a prefix cache changes is found apart, beside this floor.
-        before, again = (Numbers(each.values if each.cold is None else each.cold) for each in (before, again))
-    losses = [each.losses(labels, first)[: size - first] for each in (before, again)]
+        one, other = (Numbers(each.values if each.cold is None else each.cold) for each in (one, other))
+    known = [labels[: len(each)] if isinstance(each, Distributions) else labels for each in (one, other)]
+    losses = [
+        each.losses(following, first)[: size - first]
+        for each, following in zip((one, other), known, strict=True)
+    ]
     apart = np.abs((losses[1] - losses[0]).numpy())
     edges = [edge - first for edge in layout.edges if edge < size]
     tokens = np.diff([*edges, size - first])

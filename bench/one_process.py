@@ -81,7 +81,7 @@ def note(log: Path, **line: Any) -> None:
 
 
 class Device:
-    """What differs between a GPU and the CPU that stands in for it where the program itself is tried."""
+    """Times a row and reads its memory: on a GPU, or on a CPU to try the program without one."""
 
     def __init__(self, name: str) -> None:
         import torch

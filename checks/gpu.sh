@@ -14,7 +14,7 @@
 set -u
 cd "$(dirname "$0")/.."
 export PYTHONPATH=$PWD/src:$PWD/studies PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
-site=${SITE:-/tmp/lengthwise-gpu-site}
+site=${SITE:-$PWD/runs/gpu-site}
 if [ ! -d "$site" ] && compgen -G ".whl/*.whl" >/dev/null; then
   ${PYTHON:-python3} -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
     --target "$site" .whl/*.whl || echo "the wheels could not be unpacked: going on without them" >&2

@@ -51,7 +51,7 @@ def modules(sources: Path) -> dict[str, Path]:
 
 @cache
 def _imported(text: str) -> list[tuple[str, str | None]]:
-    """(module, the name from it or None) of each import in a file; "." stands before a relative one."""
+    """Each import of a file as (module, name or None). The module of a relative import begins with "."."""
     found: list[tuple[str, str | None]] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

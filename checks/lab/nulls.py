@@ -79,10 +79,6 @@ class MadeUp:
         own = np.random.default_rng([text, self.seed, 2]).standard_t(4, len(losses))
         return torch.from_numpy(losses + self.shift + shift + self.rounding * own)
 
-    def next_logits(self, view: Any) -> torch.Tensor:
-        """Nothing asks for them."""
-        raise NotImplementedError
-
     def fingerprint(self) -> dict[str, str]:
         """Nothing is resumed."""
         return {}

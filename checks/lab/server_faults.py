@@ -25,7 +25,7 @@ import stub
 def server(
     of: Side | None = None, read: str = "prefill", make: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> Side:
-    """A side that a server gives; `make` makes what has a memory, anew for each server."""
+    """A side behind a stub server. `make` builds the stub's stateful arguments, once for each server."""
 
     def side(base: Base) -> Endpoint:
         model = of(base) if of else base.model

@@ -64,7 +64,7 @@ def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[st
 
 
 class _Wide(TorchFunctionMode):
-    """Each function of torch that is told float32 hears float64."""
+    """A call of a torch function that asks for float32 gets float64."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

@@ -274,16 +274,16 @@ def test_the_best_split() -> None:
 def test_where_a_curve_begins() -> None:
     """At the step, within a cell too; where it rises slowly, from the first cell that is clearly above."""
     curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
-    assert beginning(curve, 0.05, exact=1e-9) == (88, 96)
+    assert beginning(curve, 0.05) == (88, 96)
     within = [*curve[:11], curve[11]._replace(mean=0.02 + 0.28 * 3 / 8), *curve[12:]]
-    low, high = beginning(within, 0.05, exact=1e-9) or (0, 0)
+    low, high = beginning(within, 0.05) or (0, 0)
     assert low <= 93 <= high <= 96
     slowly = [Stretch(8 * i, 8 * i + 8, 0.0 if i < 11 else 0.2 * (i - 10), 8) for i in range(32)]
-    assert (beginning(slowly, 0.05, exact=1e-9) or (0,))[0] == 88
+    assert (beginning(slowly, 0.05) or (0,))[0] == 88
     # In the noise of 16 bits too, where all is exact before it.
     faint = [part._replace(mean=0.0 if part.begin < 88 else 0.02) for part in curve]
-    assert beginning(faint, 0.05, exact=1e-9) == (88, 96)
-    assert beginning(curve[:1], 0.05, exact=1e-9) is None
+    assert beginning(faint, 0.05) == (88, 96)
+    assert beginning(curve[:1], 0.05) is None
 
 
 def test_paths() -> None:

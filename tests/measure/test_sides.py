@@ -136,6 +136,14 @@ def test_the_floor_of_float64_is_none() -> None:
         assert floor.value < 1e-12
 
 
+def test_other_chat_templates_are_noted() -> None:
+    one, other = tokenizer(), tokenizer()
+    other.chat_template = "{{ messages }}"
+    for second, noted in ((one, False), (other, True)):
+        notes = run(SPEC, sides(one, one)[0], TEXTS, other=sides(second, second)[1]).notes
+        assert any("chat templates differ" in note for note in notes) is noted
+
+
 def test_pieces_make_the_text() -> None:
     made = tiny_tokenizer()
     ids = np.array(made(TEXTS[0]).input_ids[:200])

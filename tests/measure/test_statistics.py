@@ -110,6 +110,11 @@ def test_a_share_stays_one():
     row = replace(ROW, unit="share")
     found = estimate(Statistic.of(row, [("a", [9, 10]), ("b", [10, 10]), ("c", [6, 10])]))
     assert (found.value, found.ci_high) == (pytest.approx(25 / 30), 1.0)
+    # A difference of shares may be negative.
+    less = Statistic.of(row, [("a", [9, 10]), ("b", [8, 10]), ("c", [7, 10])])
+    apart = estimate_difference(Statistic.of(row, [("a", [9, 10]), ("b", [10, 10]), ("c", [6, 10])]), less)
+    assert 0 < apart.value < 1
+    assert apart.ci_low < 0
 
 
 def test_paired_interval_on_correlated_data():

@@ -1,4 +1,4 @@
-"""Every point of every curve stands where its row says: a bin at the middle of its tokens."""
+"""Every point of every curve is drawn at the position of its row; a bin is drawn at its middle."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CURVES = [
 
 
 def place(row: Row) -> float:
-    """Where a number stands: in the middle of its tokens, at its distance or its count, or at its length."""
+    """The x value of a row: the middle of its bin, its distance, its count or its length."""
     if row.position is not None and row.position_end is not None:
         return fmean(range(row.position, row.position_end))
     return next(each for each in (row.distance, row.kept, row.length, -1) if each is not None)

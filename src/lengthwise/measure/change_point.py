@@ -10,12 +10,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+EXACT = 1e-9
+"""Nats a token up to which both sides are equal to the last bit."""
 _KNOWN = 2.0
 """A split is as good as the best one if its squared error is at most that of the best plus so many variances."""
-
-
 _SHORTLY = 2
-"""Stretches."""
+"""How many stretches before the first clear one may already belong to what begins."""
 
 
 class Stretch(NamedTuple):
@@ -80,17 +80,17 @@ def best_split(curve: Sequence[Stretch]) -> Split | None:
     )
 
 
-def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tuple[int, int] | None:
+def beginning(curve: Sequence[Stretch], tolerance: float) -> tuple[int, int] | None:
     """The tokens between which a curve leaves its level before the best split; None for less than two stretches.
 
     A gradual beginning starts before the split, at the first stretch that is twice the tolerance. Where none is, it
-    is the first that is not `exact`.
+    is the first that is not exact.
     """
     if (split := best_split(curve)) is None:
         return None
     level, known_equal = 2 * tolerance, [part for part in curve if part.begin < split.place]
     if first_above(curve, level) is None and split.after > 0.1 * tolerance:
-        level = exact
+        level = EXACT
     index = first_above(curve, level)
     if not index or index > len(known_equal):
         # Nothing is equal before it, or nothing is above before the split.
@@ -100,7 +100,7 @@ def beginning(curve: Sequence[Stretch], tolerance: float, *, exact: float) -> tu
         return min(split.low, curve[index].begin), split.high
     # Where in a stretch it begins its mean does not say: what begins may grow. Shortly before it what is not exact
     # may belong to it.
-    last_exact = first_above(curve, exact) or index
+    last_exact = first_above(curve, EXACT) or index
     low = last_exact if 0 < index - last_exact <= _SHORTLY else index
     return curve[low].begin, curve[index].end
 

@@ -59,8 +59,6 @@ SIDE = (
     *("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read"),
     *("served_model", "tokenizer", "rope_scaling", "n_ctx"),
 )
-_EXACT = 1e-9
-"""Mean differences below this are none."""
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
@@ -98,7 +96,7 @@ class Difference(RepeatedWindows):
             "after": "the same from there on",
             "windows_apart": "share of windows that differ, where the others do not",
             "top_share": "share of the difference that the hundredth of tokens with the largest ones has",
-            "one_sided": "share of tokens likelier in A - share likelier in B",
+            "one_sided": "share of the tokens that differ which are likelier in B - share likelier in A",
             "other_ids": "tokens of a window that both sides read otherwise: the BOS",
             "more_rows": "rows of B's output head - rows of A's",
             "prefix_cache": "mean |log p| of B's decode path with the server's prefix cache - without it",
@@ -273,7 +271,7 @@ class Difference(RepeatedWindows):
                 plain("largest_rounding", LARGEST * max(max(largest), ONE_TOKEN * records[0]["least"]))
             )
         curve = [part for part in fine_curve(records, layout) if part.begin >= self.cached_from]
-        place = None if self.decode else beginning(curve, whole, exact=_EXACT)
+        place = None if self.decode else beginning(curve, whole)
         if place is not None:
             low, high = map(float, place)
             found.append(plain("begins", low, unit="tokens", ci_low=low, ci_high=high))
@@ -282,7 +280,7 @@ class Difference(RepeatedWindows):
                 ("after", [part for part in curve if part.begin >= low]),
             ):
                 found.append(plain(name, mean(part) if part else 0.0))
-        found.append(plain("windows_apart", *_windows_apart(records, whole)))
+        found.append(plain("windows_apart", _windows_apart(records, whole), unit="share"))
         (top, total), (signs, unequal) = (
             np.sum([r[name] for r in records], axis=0) for name in ("top", "signs")
         )
@@ -328,16 +326,18 @@ def difference_notes(records: Sequence[Record]) -> list[str]:
         f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
         f"window from token {record['start']} of {record['document']!r}, after {before!r}."
     ]
+    if record["other_template"]:
+        found.append("The chat templates differ. compare reads plain text, so that this does not show here.")
     if record["bounded"]:
         found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
     return found
 
 
-def _windows_apart(records: Sequence[Record], tolerance: float) -> tuple[float, ...]:
+def _windows_apart(records: Sequence[Record], tolerance: float) -> float:
     """The share of windows that differ; 1 unless they are clearly apart from those that do not."""
     means = sorted(mean for record in records for mean in record["windows"])
     apart = [mean for mean in means if mean > tolerance]
     alike = means[: len(means) - len(apart)]
     if not apart:
-        return (0.0,)
-    return (len(apart) / len(means) if alike and apart[0] >= UNLIKE * alike[-1] else 1.0,)
+        return 0.0
+    return len(apart) / len(means) if alike and apart[0] >= UNLIKE * alike[-1] else 1.0

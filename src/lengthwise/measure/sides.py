@@ -5,6 +5,7 @@ The same facts travel in the records of a direct comparison and in those of kept
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def side_of(
         "least": least_of(model),
         "most": most_of(model),
         "vocabulary": getattr(model, "vocab_size", None),
+        "template": zlib.crc32(str(getattr(model.tokenizer, "chat_template", None)).encode()),
     }
     if again:
         beside_weights = other is None or isinstance(other, LoadedModel)
@@ -66,6 +68,7 @@ def between(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "least": max(a["least"], b["least"], _NO_WEIGHTS if both_elsewhere else 0.0),
         "other_ids": int(a["bos"] != b["bos"]),
+        "other_template": a["template"] != b["template"],
         "more_rows": (b["vocabulary"] or 0) - (a["vocabulary"] or 0)
         if a["vocabulary"] and b["vocabulary"]
         else 0,

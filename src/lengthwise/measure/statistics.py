@@ -98,7 +98,7 @@ def estimate(statistic: Statistic) -> Row:
     documents are alike the standard error is exactly 0, whatever the sums were rounded to.
     """
     found = _estimates(statistic)
-    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]))
+    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]), bounded=_is_share(statistic))
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
@@ -111,7 +111,7 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     rounding, difference = _ROUNDING * max(abs(one[0]), abs(other[0])), one - other
     if abs(difference[0]) <= rounding:
         difference[0] = 0.0
-    return _row(minuend, difference, rounding=rounding)
+    return _row(minuend, difference, rounding=rounding, bounded=False)
 
 
 @lru_cache(maxsize=2)
@@ -136,7 +136,15 @@ def _estimates(statistic: Statistic) -> NDArray[np.float64]:
     return statistic.estimator(np.concatenate(parts))
 
 
-def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float) -> Row:
+def _is_share(statistic: Statistic) -> bool:
+    """Whether a number lies between 0 and 1 by nature: a count of some among a count of all, in every document."""
+    if statistic.row.unit != "share" or statistic.totals.shape[1] % 2:
+        return False
+    some, all_of_them = statistic.totals[:, ::2], statistic.totals[:, 1::2]
+    return bool(((some >= 0) & (some <= all_of_them)).all())
+
+
+def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float, bounded: bool) -> Row:
     value, resampled = float(estimates[0]), estimates[1:]
     documents = len(statistic.documents)
     row = replace(statistic.row, documents=documents)
@@ -155,7 +163,7 @@ def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: floa
     if documents < _FEW and row.unit != "tokens":
         half = students_t(0.975, documents - 1) * stderr
         low, high = min(low, value - half), max(high, value + half)
-        if row.unit == "share" and 0 <= value <= 1 and not row.metric.endswith("change"):
+        if bounded:
             low, high = max(low, 0.0), min(high, 1.0)
     return replace(row, stderr=stderr, ci_low=float(low), ci_high=float(high))
 

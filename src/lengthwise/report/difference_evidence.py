@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lengthwise.measure.change_point import Stretch, best_split, first_above, mean
+from lengthwise.measure.change_point import EXACT, Stretch, best_split, first_above, mean
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[
@@ -32,8 +32,6 @@ ONE_SIDED = 0.5
 """Rounding makes as many tokens likelier as less likely; from this surplus on it is not rounding."""
 FEW_TOKENS = 0.5
 """The share of a difference that a hundredth of the tokens has, from which on they carry it. Of rounding: 0.05."""
-EXACT = 1e-9
-"""Nats a token up to which both sides are equal to the last bit."""
 NOISY = 0.25
 """Nats a token of rounding (or of unlike answers to the same prompt) beyond which nothing can be said."""
 
@@ -141,8 +139,8 @@ def _exact_before(
 ) -> tuple[Kind, tuple[int, int], float, float] | None:
     """A difference that begins at a place, before which both sides are equal to the last bit, however small it is.
 
-    Most tokens beyond must differ: single tokens that do begin somewhere, too. Through a cache nothing is told by it,
-    because the first pass has the same kernels on both sides.
+    Most tokens beyond the place must differ, since single tokens begin somewhere too. This is not asked where a
+    cache is read: both sides have the same kernels in the first pass, so sound pairs are exact there.
     """
     begins, before, after, signs = (
         at.get((name, longest)) for name in ("begins", "before", "after", "one_sided")

@@ -98,7 +98,7 @@ $(SERVED)/.ready:
 	touch $(SERVED)/.ready
 
 llamacpp: $(READY) $(LLAMACPP)/.ready  ## llama.cpp in this process against transformers: its tests, then an hour of SmolLM2
-	$(LLAMACPP)/bin/python -m pytest tests/llamacpp tests/models/test_llama_cpp.py
+	$(LLAMACPP)/bin/python -m pytest tests/llamacpp tests/subjects/test_llama_cpp.py
 	PYTHONPATH=$(CURDIR) $(LLAMACPP)/bin/python tests/llamacpp/real.py --out runs/llamacpp
 
 # It takes the packages of .venv, and adds llama.cpp, which pip compiles.

@@ -131,7 +131,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
+    monkeypatch.setattr("lengthwise.subjects.opening.load", refuse)
 
 
 @pytest.fixture

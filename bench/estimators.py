@@ -28,8 +28,8 @@ import matplotlib.pyplot as plt
 import torch
 
 from lengthwise.measure import Misalignment, run
-from lengthwise.models import LoadedModel, load
 from lengthwise.results import Results
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
 
 METRICS = ("sce", "entropy", "jeffreys")

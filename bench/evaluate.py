@@ -90,7 +90,7 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
 
 def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
     from lengthwise.evaluation.evaluate import Evaluation
-    from lengthwise.models import load
+    from lengthwise.subjects import load
     from lengthwise.text import load_corpus
 
     task, mode, depths = ROWS[arguments.rows[0]]

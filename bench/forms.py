@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict]]:
     """CPU seconds of every row in every repeat, after one step of each that is not timed."""
     import torch
 
-    from lengthwise.models import load
+    from lengthwise.subjects import load
     from lengthwise.training.recipe import Adapter
     from lengthwise.training.starting_model import add_adapter
 
@@ -93,7 +93,7 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
     import torch
 
     from lengthwise import Objective
-    from lengthwise.models import find_head
+    from lengthwise.checkpoints import find_head
     from lengthwise.training import PairCollator, Positions, View
     from lengthwise.training.model_loss import model_alignment_loss
 

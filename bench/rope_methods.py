@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from lengthwise.checkpoints import extend
 from lengthwise.files import atomic_write_json
-from lengthwise.models import extend
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama
 

@@ -83,7 +83,7 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
     """CPU seconds of a step, and peak resident memory beyond the loaded model."""
     import torch
 
-    from lengthwise.models import load
+    from lengthwise.subjects import load
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -110,7 +110,7 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
 def prepare(model: Any, adapter: str) -> Any:
     from peft import LoraConfig, get_peft_model
 
-    from lengthwise.models.resolve import quiet_transformers
+    from lengthwise.checkpoints.resolve import quiet_transformers
 
     if adapter == "lora":
         with quiet_transformers():
@@ -125,8 +125,8 @@ def build(row: str, model: Any, tokens: Any, options: argparse.Namespace) -> Cal
     from torch.nn import functional as F
 
     from lengthwise import Objective, PairGeometry, alignment_loss, next_token_labels
-    from lengthwise.models import find_head
-    from lengthwise.models.head import hidden_states_for
+    from lengthwise.checkpoints import find_head
+    from lengthwise.checkpoints.head import hidden_states_for
 
     length, offset = options.length, options.offset
     geometry = PairGeometry(length, offset, min_context=0)

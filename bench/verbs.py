@@ -30,7 +30,7 @@ from lengthwise.measure import (
     Recall,
     run,
 )
-from lengthwise.models import load
+from lengthwise.subjects import load
 from lengthwise.text import Corpus, load_corpus, tokenize
 
 

@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 
+from lengthwise.checkpoints.extending import find_rotary, frequency_names
+from lengthwise.checkpoints.extension import Extension, plan_extension
+from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.errors import UsageError
-from lengthwise.models import LoadedModel, load, target_losses
-from lengthwise.models.extending import find_rotary, frequency_names
-from lengthwise.models.extension import Extension, plan_extension
-from lengthwise.models.hidden import unwrap
 from lengthwise.positions import rope_method
 from lengthwise.positions.rope import Rope
 from lengthwise.settings import to_yaml
+from lengthwise.subjects import LoadedModel, load, target_losses
 from lengthwise.text import TokenDocument, load_corpus, resolve_bos, sample_windows, tokenize, view
 
 STARTS = ("pi", "ntk", "yarn")  # methods whose frequencies, as factors, the search starts from

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation, lm_eval_backend
 from lengthwise.evaluation.lm_eval_tasks import load_numbers
@@ -19,11 +20,10 @@ from lengthwise.evaluation.tasks import TASKS
 from lengthwise.measure import Misalignment, run
 from lengthwise.measure.kept_predictions import KeptPredictions
 from lengthwise.measure.longppl import _encode
-from lengthwise.models import Endpoint, LoadedModel
-from lengthwise.models.head import NonFiniteLogits
-from lengthwise.models.served.client import PROTOCOLS, Refused, distribution, log_probs
 from lengthwise.results import Results, Row, read_results
 from lengthwise.samples import SampleLog
+from lengthwise.subjects import Endpoint, LoadedModel
+from lengthwise.subjects.client import PROTOCOLS, Refused, distribution, log_probs
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, tokenize
 from tests.served.stub import Stub, serving

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lengthwise.checkpoints.saving import save_extended, save_whole
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, build_once
-from lengthwise.models.saving import save_extended, save_whole
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 
 

@@ -23,7 +23,8 @@ FLOORS = (
     ("report",),
     ("training", "evaluation"),
     ("measure", "testing"),
-    ("models",),
+    ("subjects",),
+    ("checkpoints",),
     ("alignment", "positions", "text"),
     ("runs",),
     ("results", "samples"),
@@ -34,7 +35,7 @@ FLOORS = (
 
 `lengthwise` itself, whose names come from all of them, is on none: of it only the version is imported.
 """
-NEVER = {"report": ("models", "training", "evaluation")}
+NEVER = {"report": ("subjects", "checkpoints", "training", "evaluation")}
 """What a package does not import although it lies lower. Pages are made from run folders, never from models."""
 
 _FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}

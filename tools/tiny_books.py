@@ -1,6 +1,6 @@
 """Make the weights of tiny-books, which the package ships in 16 bits.
 
-    python -m tools.tiny_books src/lengthwise/models/tiny_books
+    python -m tools.tiny_books src/lengthwise/checkpoints/tiny_books
 
 Trains the model on the books (about two minutes on two cores) unless the cache has it, and writes weights in
 float16, tokenizer, configuration and the record of the pretraining. Another processor rounds differently, so its

@@ -16,7 +16,10 @@ PACKAGES = (
     "torch triton transformers tokenizers accelerate peft datasets numpy pydantic cyclopts httpx2 gguf pyarrow "
     "liger-kernel cut-cross-entropy trl bitsandbytes pytest pytest-xdist"
 )
-MODULES = "lengthwise.alignment lengthwise.training lengthwise.models lengthwise.measure lengthwise.testing"
+MODULES = (
+    "lengthwise.alignment lengthwise.training lengthwise.checkpoints lengthwise.subjects "
+    "lengthwise.measure lengthwise.testing"
+)
 
 
 def version(name: str) -> str | None:

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from checks.lab.sides import Base, loaded
-from lengthwise.models import LoadedModel, load
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import load_corpus, tokenize
 

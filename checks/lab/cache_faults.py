@@ -7,8 +7,8 @@ from typing import Any
 
 from checks.lab import caches
 from checks.lab.sides import Base, Pair, Says, Side, loaded
-from lengthwise.models import LoadedModel
-from lengthwise.models.reading_path import KV_CACHES, ReadingPath
+from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.path import KV_CACHES, ReadingPath
 
 PLACES = ("window", "budget", "recent", "start", "block")
 """Settings of a faulty cache that count tokens."""

@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from checks.lab.sides import Base, Pair, Says, Side, loaded, reads
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 
 
 def tokenizes(change: Callable[[Any], None]) -> Side:

@@ -19,9 +19,9 @@ from checks.lab.bases import EMBEDDED, base_of
 from checks.lab.bases import text_of as text_of_base
 from checks.lab.sound import CHUNKS, KERNEL, SHIFTED, WAYS
 from lengthwise.measure import Difference, run
-from lengthwise.models.reading_path import ReadingPath
 from lengthwise.report.difference_verdict import Evidence, evidence
 from lengthwise.results import Results, Row
+from lengthwise.subjects.path import ReadingPath
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, tokenizer_fingerprint
 

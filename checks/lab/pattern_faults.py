@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from checks.lab.sides import Base, Pair, Says, Side, loaded, predicts
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 
 Where = Callable[[Tensor], Tensor]
 """Positions [T] -> the size of the noise at each."""

@@ -15,7 +15,7 @@ from checks.lab.cache_faults import path
 from checks.lab.mask_faults import window
 from checks.lab.sides import Base, Pair, Says, Side
 from checks.lab.weight_faults import noise
-from lengthwise.models import Endpoint
+from lengthwise.subjects import Endpoint
 
 # Another package of the environment may be called `tests`, too.
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "served"))

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lengthwise.models import LoadedModel
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.subjects import LoadedModel
 
 Pattern = Literal[
     "equal", "undecided", "all positions", "from a place", "first tokens", "growing", "some windows",

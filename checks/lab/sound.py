@@ -12,7 +12,7 @@ from checks.lab.cache_faults import through
 from checks.lab.rope_faults import at
 from checks.lab.server_faults import server
 from checks.lab.sides import Base, Pair, Says, Side, loaded, reads
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 
 EQUAL = Says(("equal",), words=("predicts as A does",), never=("fault", "differs from A", "less"))
 

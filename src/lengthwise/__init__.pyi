@@ -5,6 +5,9 @@ from lengthwise.alignment import Objective as Objective
 from lengthwise.alignment import PairGeometry as PairGeometry
 from lengthwise.alignment import alignment_loss as alignment_loss
 from lengthwise.alignment import next_token_labels as next_token_labels
+from lengthwise.checkpoints import check_rope as check_rope
+from lengthwise.checkpoints import extend as extend
+from lengthwise.checkpoints import find_head as find_head
 from lengthwise.errors import Interrupted as Interrupted
 from lengthwise.errors import LengthwiseError as LengthwiseError
 from lengthwise.errors import MissingError as MissingError
@@ -20,15 +23,12 @@ from lengthwise.measure import Recall as Recall
 from lengthwise.measure import compare_runs as compare_runs
 from lengthwise.measure import paired_difference as paired_difference
 from lengthwise.measure import run as run
-from lengthwise.models import LoadedModel as LoadedModel
-from lengthwise.models import check_rope as check_rope
-from lengthwise.models import extend as extend
-from lengthwise.models import find_head as find_head
-from lengthwise.models import load as load
 from lengthwise.results import Results as Results
 from lengthwise.results import Row as Row
 from lengthwise.results import read_results as read_results
 from lengthwise.settings import Subject as Subject
+from lengthwise.subjects import LoadedModel as LoadedModel
+from lengthwise.subjects import load as load
 from lengthwise.text import load_corpus as load_corpus
 from lengthwise.text import tokenize as tokenize
 from lengthwise.training import AlignmentConfig as AlignmentConfig

@@ -21,7 +21,7 @@ from lengthwise.files import cache_dir
 from lengthwise.machine import PACKAGES, package_versions, product_rate
 
 if TYPE_CHECKING:
-    from lengthwise.models.embedded_models import EmbeddedModel
+    from lengthwise.checkpoints.embedded_models import EmbeddedModel
     from lengthwise.text.embedded_texts import EmbeddedCorpus
 
 STUDIES = "lengthwise_studies"
@@ -29,7 +29,7 @@ STUDIES = "lengthwise_studies"
 
 def models() -> list[dict[str, str]]:
     """Models that need no download from the hub; `cached` once one has been made."""
-    from lengthwise.models.embedded_models import EMBEDDED, made_folder
+    from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 
     return [
         _entry(name, one, ready="cached" if made_folder(name) else "made at first use")

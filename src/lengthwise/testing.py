@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.checkpoints.resolve import quiet_transformers
 
 _VOCABULARY = (
     "the a king queen river mountain slowly gently speaks walks sees remembers old young golden broken "

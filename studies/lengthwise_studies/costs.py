@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
+from lengthwise.checkpoints.known_shapes import known_config
+from lengthwise.checkpoints.loading import model_skeleton
+from lengthwise.checkpoints.resolve import read_config
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.measure.measurement import Item, Measurement
-from lengthwise.models.embedded_models import EMBEDDED, made_folder
-from lengthwise.models.known_shapes import known_config
-from lengthwise.models.plan import model_skeleton
-from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, TokenDocument, TokenDocuments, tokenize

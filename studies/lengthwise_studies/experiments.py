@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lengthwise.checkpoints.extending import extend
 from lengthwise.machine import process_count
 from lengthwise.measure import paired_difference
-from lengthwise.models import load
-from lengthwise.models.extending import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import Dtype
+from lengthwise.subjects import load
 from lengthwise.text import load_corpus
 from lengthwise.training import read_recipe
 from lengthwise.training.recipe import Recipe

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.files import atomic_write_json
-from lengthwise.models.resolve import quiet_transformers
 from lengthwise.settings import Dtype
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe

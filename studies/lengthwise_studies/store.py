@@ -23,11 +23,11 @@ from filelock import FileLock
 from lengthwise.files import atomic_write_json, cache_dir
 from lengthwise.machine import is_main_process
 from lengthwise.measure import MEASUREMENTS, Measurement, run
-from lengthwise.models import LoadedModel
 from lengthwise.results import Results
 from lengthwise.runs import finished_results
 from lengthwise.samples import SampleLog
 from lengthwise.settings import parse_yaml, read_yaml, to_yaml
+from lengthwise.subjects import LoadedModel
 from lengthwise.text import Corpus, load_corpus, tokenize
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe

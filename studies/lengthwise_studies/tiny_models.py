@@ -21,12 +21,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
+from lengthwise.checkpoints.embedded_models import SHIPPED
+from lengthwise.checkpoints.hidden import final_hidden_states
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_json, build_once, cache_dir
 from lengthwise.machine import progress
-from lengthwise.models.embedded_models import SHIPPED
-from lengthwise.models.hidden import final_hidden_states
-from lengthwise.models.resolve import quiet_transformers
 from lengthwise.positions.samplers import random_positions
 from lengthwise.text.corpus import load_corpus
 from lengthwise.text.tokens import TokenDocument, WindowSampler, sample_windows, tokenize

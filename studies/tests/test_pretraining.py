@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise.checkpoints import EMBEDDED
+from lengthwise.checkpoints.embedded_models import SHIPPED
 from lengthwise.errors import LengthwiseError
-from lengthwise.models import EMBEDDED, load
-from lengthwise.models.embedded_models import SHIPPED
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_llama, tiny_text
 from lengthwise.text import Corpus, TokenDocument, load_corpus, tokenize
 from lengthwise_studies import tiny_models

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise.checkpoints import extend
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure import run
 from lengthwise.measure.perplexity import Perplexity
-from lengthwise.models import LoadedModel, extend, load
+from lengthwise.subjects import LoadedModel, load
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
 from lengthwise_studies.real.design import FULL, TINY, Design, Job, jobs
 from lengthwise_studies.real.table import difference, read_kept, tables

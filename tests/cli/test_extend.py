@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from lengthwise.models import load
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.subjects import load
 
 Run = Callable[..., Any]
 

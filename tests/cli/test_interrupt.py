@@ -79,7 +79,7 @@ def test_training(
 
 
 def test_before_the_first_sample(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from lengthwise.models import loading
+    from lengthwise.checkpoints import loading
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lengthwise.models import load
+from lengthwise.subjects import load
 from lengthwise.training import read_recipe
 
 

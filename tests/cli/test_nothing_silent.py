@@ -160,7 +160,7 @@ class TestFolders:
         self, lengthwise: Callable[..., Any], model: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The other one finishes while this one is saving."""
-        from lengthwise.models import saving
+        from lengthwise.checkpoints import saving
 
         def winner(*_: object) -> None:
             Path("longer").mkdir()

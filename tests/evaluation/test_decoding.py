@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.decoding import Tokens, likelihoods, replies
-from lengthwise.models import LoadedModel
-from lengthwise.models.head import NonFiniteLogits
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
 

@@ -14,8 +14,8 @@ from lengthwise.errors import Interrupted, MissingError, UsageError
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import load
 from lengthwise.settings import Subject
+from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.evaluation.longbench_files import hub_layout, official
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lengthwise.checkpoints import extend
 from lengthwise.errors import UsageError
-from lengthwise.models import LoadedModel, extend, load
 from lengthwise.settings import read_yaml
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import load_corpus, sample_windows, tokenize
 from tests.architectures import tiny_model

@@ -20,8 +20,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from lengthwise import load
+from lengthwise.checkpoints.loading import DTYPES
 from lengthwise.cli.main import run
-from lengthwise.models.loading import DTYPES
 
 KEPT = Path(__file__).parent / "runs"
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lengthwise.checkpoints.embedded_models import EMBEDDED
 from lengthwise.cli.main import run as lengthwise
 from lengthwise.cli.main import treat_sigterm_as_interrupt
 from lengthwise.measure.kept_predictions import difference_of_kept
-from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_run

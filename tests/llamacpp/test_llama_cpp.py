@@ -11,12 +11,13 @@ import torch
 
 pytest.importorskip("llama_cpp")
 
+from lengthwise.checkpoints import extend
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import run
 from lengthwise.measure.difference import Difference
 from lengthwise.measure.kept_predictions import KeptPredictions, difference_of_kept
-from lengthwise.models import LoadedModel, extend, open_model
 from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from tests.gguf_files import write_gguf
 

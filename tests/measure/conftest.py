@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 

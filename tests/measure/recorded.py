@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from lengthwise.models import LoadedModel
-from lengthwise.models.hidden import cache_among
+from lengthwise.checkpoints.hidden import cache_among
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama
 from lengthwise.text import Corpus
 

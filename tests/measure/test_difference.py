@@ -17,12 +17,12 @@ from lengthwise.measure.difference import Difference
 from lengthwise.measure.predictions import FromWeights, Numbers, difference, kept, read_kept
 from lengthwise.measure.repeated_windows import Layout, position_edges
 from lengthwise.measure.runner import run
-from lengthwise.models import LoadedModel
-from lengthwise.models.reading_path import ReadingPath, reading_path
 from lengthwise.report.difference_evidence import evidence
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 MODEL = Subject(model="m")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lengthwise.alignment import entropy, jeffreys, jensen_shannon
+from lengthwise.checkpoints import NonFiniteLogits
 from lengthwise.measure.distributions import Distributions, compare, tempered_losses
-from lengthwise.models import NonFiniteLogits
 
 
 def random_logits(rows: int, vocabulary: int, *, seed: int = 0, dtype: torch.dtype = torch.float64):

@@ -14,9 +14,9 @@ from lengthwise.measure import kept_context, paired_difference
 from lengthwise.measure.influence import Influence
 from lengthwise.measure.kept_context import greedy, leave_one_out
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text.tokens import token_pieces
 

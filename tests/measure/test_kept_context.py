@@ -14,7 +14,7 @@ from lengthwise.measure.kept_context import (
     embedding_attributions,
     losses_keeping,
 )
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry, entropy, jeffreys, symmetric_cross_entropy
+from lengthwise.checkpoints import head
 from lengthwise.measure.lattice import (
     admissible_contexts,
     draw_starts,
@@ -19,7 +20,6 @@ from lengthwise.measure.lattice import (
     window_sums,
 )  # fmt: skip
 from lengthwise.measure.measurement import Record
-from lengthwise.models import head
 from lengthwise.text import view
 
 VOCABULARY = 4

@@ -14,8 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import LoadedModel
 from lengthwise.results import Row
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocuments
 from tests.measure.copying import VOCABULARY, copying, documents_of, reading, without_repetition

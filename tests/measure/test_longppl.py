@@ -13,8 +13,8 @@ from lengthwise.errors import UsageError
 from lengthwise.measure import LongPpl, Misalignment
 from lengthwise.measure.longppl import joined, tokens_within
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import LoadedModel
 from lengthwise.results import Row
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 

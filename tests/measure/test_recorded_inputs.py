@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from lengthwise.measure import MEASUREMENTS, run
-from lengthwise.models import LoadedModel
-from lengthwise.models.reading import reader_of
-from lengthwise.models.reading_path import ReadingPath
 from lengthwise.results import Row
+from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.pieces import reader_of
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 from tests.measure.recorded import (

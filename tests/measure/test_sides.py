@@ -21,12 +21,12 @@ from lengthwise.measure.pair_records import pieces_of
 from lengthwise.measure.predictions import predictions
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.measure.rounding import own_rounding
-from lengthwise.models import LoadedModel
 from lengthwise.report.difference_evidence import evidence
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import parse_results
 from lengthwise.runs import read_run
 from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize
 

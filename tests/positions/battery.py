@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.models import find_head
+from lengthwise.checkpoints import find_head
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter

@@ -12,12 +12,13 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from lengthwise.alignment import PairGeometry
+from lengthwise.checkpoints import extend
+from lengthwise.checkpoints.attention_layers import use_attention
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import UsageError
-from lengthwise.models import extend, load
-from lengthwise.models.attention_layers import use_attention
-from lengthwise.models.resolve import quiet_transformers
-from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention_methods import ShiftedSparse
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
 from tests.positions.battery import (

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lengthwise.models.extending import ClexRotaryEmbedding, clex_modules, extend
+from lengthwise.checkpoints.extending import ClexRotaryEmbedding, clex_modules, extend
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import ntk_base, plain_frequencies
 from tests.architectures import tiny_model

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lengthwise.models import extend, load
-from lengthwise.models.extending import clex_modules, find_rotary
-from lengthwise.models.extension import Extension
-from lengthwise.models.hidden import cache_among, cache_argument
-from lengthwise.models.resolve import quiet_transformers
-from lengthwise.models.saving import save_whole
+from lengthwise.checkpoints import extend
+from lengthwise.checkpoints.extending import clex_modules, find_rotary
+from lengthwise.checkpoints.extension import Extension
+from lengthwise.checkpoints.hidden import cache_among, cache_argument
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import PairCollator, View
 from tests.positions import battery

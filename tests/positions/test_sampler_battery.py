@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.models import FullLogits, hidden_states_for
+from lengthwise.checkpoints import FullLogits, hidden_states_for
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
 from tests.positions.battery import assert_same_with_checkpointing, every_architecture, plain, tokens
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lengthwise.subjects.served import client
 
 from lengthwise import load
-from lengthwise.models import Endpoint, LoadedModel
-from lengthwise.models.served import client
+from lengthwise.subjects import Endpoint, LoadedModel
 from lengthwise.testing import save_tiny_model
 from tests.served.stub import Stub, serving
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lengthwise.models.loaded_model import LoadedModel
+from lengthwise.subjects.weights import LoadedModel
 
 NAME = "tiny"
 LIMIT = 512

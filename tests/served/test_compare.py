@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_text
 from tests.served.stub import Stub
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lengthwise.subjects.served import client
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models import Endpoint, LoadedModel, load, open_model
-from lengthwise.models.served import client
 from lengthwise.settings import Subject
+from lengthwise.subjects import Endpoint, LoadedModel, load, open_model
 from lengthwise.testing import tiny_tokenizer
 from tests.served.stub import Stub
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.alignment import Objective
-from lengthwise.models.plan import model_skeleton
+from lengthwise.checkpoints.loading import model_skeleton
 from tools.docs.hardware import SIZES, config_of, training_memory
 
 PUBLISHED = {"135M": 134_515_008, "1B": 1_235_814_400, "8B": 8_030_261_248, "70B": 70_553_706_496}

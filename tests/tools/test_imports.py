@@ -13,20 +13,20 @@ ROOT = Path(__file__).parents[2]
 EDGE = "from lengthwise.report import tables"
 PLANTED = {
     "evaluation uses report": ("evaluation/needle.py", EDGE, "evaluation is not above report"),
-    "models use training": (
-        "models/plan.py",
+    "subjects use training": (
+        "subjects/plan.py",
         "import lengthwise.training.views",
-        "models is not above training",
+        "subjects is not above training",
     ),
     "report uses cli": (
         "report/html.py",
         "from lengthwise.cli.output import show",
         "report is not above cli",
     ),
-    "report uses models": (
+    "report uses subjects": (
         "report/html.py",
-        "from lengthwise.models import load",
-        "report never imports models",
+        "from lengthwise.subjects import load",
+        "report never imports subjects",
     ),
     "one floor": (
         "training/views.py",
@@ -44,8 +44,8 @@ PLANTED = {
         'import importlib\nimportlib.import_module("lengthwise.report.tables")',
         "measure is not above report",
     ),
-    "a name of the whole package": ("models/plan.py", "from lengthwise import train", "above all"),
-    "a relative one": ("models/plan.py", "from ..report import tables", "relative"),
+    "a name of the whole package": ("subjects/plan.py", "from lengthwise import train", "above all"),
+    "a relative one": ("subjects/plan.py", "from ..report import tables", "relative"),
     "a stub": (
         "measure/__init__.pyi",
         "from lengthwise.report.html import Section",

@@ -21,8 +21,8 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from trainers import metrics, shard_on_cpus
 
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.machine import is_main_process, process_count
-from lengthwise.models.resolve import quiet_transformers
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import build, read_recipe, train

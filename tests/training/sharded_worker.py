@@ -26,7 +26,8 @@ from trainers import GEOMETRY, train_double, views
 from transformers import PhiConfig, PhiForCausalLM
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, alignment_loss
-from lengthwise.models import Head, final_hidden_states, find_head, load
+from lengthwise.checkpoints import Head, final_hidden_states, find_head
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from trainers import run
 
+from lengthwise.checkpoints import Head
+from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.loading import is_4bit, quantization_config
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models import Head, LoadedModel, load
-from lengthwise.models.extending import clex_modules
-from lengthwise.models.loading import is_4bit, quantization_config
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.errors import UsageError
-from lengthwise.models import load
-from lengthwise.models.extending import clex_modules
+from lengthwise.subjects import load
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.training_plan import plan

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainers import GEOMETRY, views
 
 from lengthwise.alignment import AlignmentOutput, Objective
-from lengthwise.models import FullLogits, Head, find_head
+from lengthwise.checkpoints import FullLogits, Head, find_head
 from lengthwise.training.model_loss import model_alignment_loss
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 

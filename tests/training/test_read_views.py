@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lengthwise.alignment import Objective, PairGeometry, alignment_loss_from_logits
-from lengthwise.models import find_head
+from lengthwise.checkpoints import find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter, Recipe

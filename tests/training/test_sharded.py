@@ -15,7 +15,7 @@ from trainers import metrics, run, train_double
 
 from lengthwise.alignment import Objective
 from lengthwise.files import first_damaged
-from lengthwise.models import load
+from lengthwise.subjects import load
 from lengthwise.training.trainer import logged_parts
 
 PARTS = logged_parts(Objective(alpha=1.0))

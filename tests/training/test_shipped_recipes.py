@@ -8,7 +8,7 @@ import pytest
 from sharded_recipes import LENGTH, tiny
 from trainers import run
 
-from lengthwise.models import load
+from lengthwise.subjects import load
 from lengthwise.training import read_recipe
 
 PAPERS = ("longqlora", "longlora", "clex", "eabf", "cream", "pose")

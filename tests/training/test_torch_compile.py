@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from trainers import GEOMETRY, trainer_for, views, windows
 
 from lengthwise.alignment import Objective
+from lengthwise.checkpoints import Head, find_head
 from lengthwise.errors import UsageError
-from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training.model_loss import model_alignment_loss

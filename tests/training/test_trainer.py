@@ -14,8 +14,8 @@ from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from lengthwise.alignment import Normalizers, Objective, alignment_loss_from_logits
+from lengthwise.checkpoints import Head
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from trainers import metrics
 
 from lengthwise.alignment import Objective
+from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
-from lengthwise.models import load
-from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings

@@ -9,10 +9,11 @@ import torch
 from transformers import AutoConfig
 
 from lengthwise.alignment import Objective
+from lengthwise.checkpoints.known_shapes import SHAPES
+from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.measure.perplexity import Perplexity
-from lengthwise.models.known_shapes import SHAPES
-from lengthwise.models.plan import cache_bytes, model_skeleton, reading_bytes
 from lengthwise.report.tables import Cell, Table
+from lengthwise.subjects.plan import cache_bytes, reading_bytes
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory

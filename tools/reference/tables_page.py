@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from lengthwise.alignment.divergences import DIVERGENCES
 from lengthwise.catalogue import recipes
+from lengthwise.checkpoints.embedded_models import EMBEDDED
 from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.measure.table import MEASUREMENTS
-from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS

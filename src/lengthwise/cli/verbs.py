@@ -83,7 +83,7 @@ def extend(
         lengthwise extend ./my-model --method ntk --factor 4 --set alpha=5 --out models/ntk4
         lengthwise extend ./my-model --method llama3 --factor 8 --original-length 8192 --dry-run
     """
-    from lengthwise.models.saving import plan_extended, save_extended
+    from lengthwise.checkpoints.saving import plan_extended, save_extended
 
     how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
     if dry_run:
@@ -275,7 +275,7 @@ def doctor(
         lengthwise doctor smollm2-135m
     """
     if model is not None:
-        from lengthwise.models.doctor import examine, raise_faults
+        from lengthwise.checkpoints.doctor import examine, raise_faults
 
         report = examine(model, adapter=adapter, config_only=config_only)
         print_report(report, as_json=as_json)

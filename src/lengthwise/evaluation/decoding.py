@@ -22,16 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.checkpoints import unwrap
+from lengthwise.checkpoints.head import require_finite
+from lengthwise.checkpoints.position_limits import check_positions_fit
 from lengthwise.measure.measurement import in_groups
-from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
-from lengthwise.models.branches import alike, read_tree
-from lengthwise.models.head import require_finite
-from lengthwise.models.loaded_model import naming_bad_logits, target_losses
-from lengthwise.models.position_limits import check_positions_fit
-from lengthwise.models.reading import PieceReader
+from lengthwise.subjects import Endpoint, LoadedModel, weights_of
+from lengthwise.subjects.branches import alike, read_tree
+from lengthwise.subjects.pieces import PieceReader
+from lengthwise.subjects.weights import naming_bad_logits, target_losses
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 Tokens = tuple[int, ...]
 

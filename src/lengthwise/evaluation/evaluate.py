@@ -28,7 +28,7 @@ from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Finite, Seed, Subject, Whole
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus
 
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
@@ -290,8 +290,8 @@ class Evaluation(Measurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What was cut, how scores and averages are meant."""
-        from lengthwise.models import LoadedModel
-        from lengthwise.models.position_limits import rope_by_input_length
+        from lengthwise.checkpoints.position_limits import rope_by_input_length
+        from lengthwise.subjects import LoadedModel
 
         notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
         if self.samples is not None and "data" in self._takes:

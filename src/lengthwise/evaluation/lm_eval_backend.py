@@ -33,10 +33,10 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.evaluation.lm_eval_tasks import load_numbers, load_tasks
 from lengthwise.evaluation.task import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
-from lengthwise.models import weights_of
+from lengthwise.subjects import weights_of
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 
 def items(settings: Any, tokenizer: Any) -> list[Item]:

@@ -45,7 +45,7 @@ from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 FLOORS = 1.5
 """The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
@@ -145,7 +145,7 @@ class Difference(RepeatedWindows):
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second side; an endpoint and llama.cpp take the first side's tokenizer unless they name one."""
-        from lengthwise.models import open_model
+        from lengthwise.subjects import open_model
 
         subject = self.second_subject(run or Subject(model=model.name))
         if subject is None:

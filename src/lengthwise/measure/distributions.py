@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.models.head import require_finite
-from lengthwise.models.loaded_model import score_rows
+from lengthwise.checkpoints.head import require_finite
+from lengthwise.subjects.weights import score_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import LoadedModel
+    from lengthwise.subjects import LoadedModel
 
 # The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
 _BLOCK_BYTES = 2**19

@@ -11,7 +11,7 @@ from lengthwise.settings import PATH_FIELDS, Subject
 from lengthwise.text import Corpus, TokenDocuments, as_corpus
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike
+    from lengthwise.subjects import ModelLike
     from lengthwise.text import TextLike
 
 
@@ -99,7 +99,7 @@ def is_spread(model: object) -> bool:
     """Whether processes hold parts of the weights of a model that is given as an object."""
     from torch import nn
 
-    from lengthwise.models.hidden import over_processes
+    from lengthwise.checkpoints.hidden import over_processes
 
     module = model[0] if isinstance(model, tuple) and model else getattr(model, "model", None)
     return isinstance(module, nn.Module) and over_processes(module)
@@ -109,7 +109,7 @@ def fingerprints_of(
     model: object, other: object, text: TextLike | TokenDocuments | None
 ) -> dict[str, dict[str, str]]:
     """The fingerprints of what is given as objects, which a name cannot tell apart; of a text in memory, too."""
-    from lengthwise.models import as_model
+    from lengthwise.subjects import as_model
 
     found = {}
     for name, one in (("model", model), ("second model", None if other is model else other)):
@@ -141,6 +141,6 @@ def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
 
 
 def _name_of(model: ModelLike) -> str:
-    from lengthwise.models import as_model
+    from lengthwise.subjects import as_model
 
     return str(model) if isinstance(model, str | Path) else as_model(model).name

@@ -36,7 +36,7 @@ from lengthwise.text.tokens import token_pieces
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import LoadedModel, Predictor, Reader
+    from lengthwise.subjects import LoadedModel, Predictor, Reader
 
 METHODS = {
     "greedy": "chosen one by one, each time the token that lowers the loss most",
@@ -154,7 +154,7 @@ class Influence(WindowMeasurement):
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse endpoints, models in which no token can be removed exactly, a selector with another tokenizer."""
         from lengthwise.measure.kept_context import check_removal
-        from lengthwise.models import weights_of
+        from lengthwise.subjects import weights_of
 
         for one in {id(model): model, id(other): other}.values():
             check_removal(weights_of(one, **_WEIGHTS), self.length)
@@ -167,7 +167,7 @@ class Influence(WindowMeasurement):
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
         from lengthwise.measure.kept_context import examine
-        from lengthwise.models import weights_of
+        from lengthwise.subjects import weights_of
 
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
         for item in items:

@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from lengthwise.checkpoints.head import hidden_states_for
+from lengthwise.checkpoints.hidden import additive_mask
+from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
-from lengthwise.models.head import hidden_states_for
-from lengthwise.models.hidden import additive_mask
-from lengthwise.models.loaded_model import target_losses
-from lengthwise.models.position_limits import rope_by_input_length
-from lengthwise.models.reading import differs
+from lengthwise.subjects.pieces import differs
+from lengthwise.subjects.weights import target_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel
+    from lengthwise.subjects import LoadedModel
 
     Positions = NDArray[np.int64]
     Windows = Sequence[NDArray[np.int64]]

@@ -19,13 +19,13 @@ from lengthwise.measure.pair_records import pair_record, pieces_of
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
-from lengthwise.models.reading_path import reading_path
 from lengthwise.results import Results
 from lengthwise.runs import RunFolder
 from lengthwise.settings import Subject
+from lengthwise.subjects.path import reading_path
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 
 class KeptPredictions(RepeatedWindows):
@@ -133,7 +133,7 @@ def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
 
 def _lengths_of_both(measurement: Difference, one: Subject, two: Subject) -> tuple[int, ...] | None:
     """The lengths that both sides have positions for; None while a side is not converted yet, and decides alone."""
-    from lengthwise.models.plan import outline, unknown_cost
+    from lengthwise.subjects.plan import outline, unknown_cost
 
     if measurement.lengths is not None or any(unknown_cost(side.model) for side in (one, two)):
         return measurement.lengths

@@ -24,16 +24,17 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment import PairGeometry
+from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
-from lengthwise.models.head import NonFiniteLogits, chunk_rows
 from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import FullLogits, Head, Predictor
+    from lengthwise.checkpoints import FullLogits, Head
+    from lengthwise.subjects import Predictor
 
 _CONTEXT_BINS = 5
 _POSITION_BINS = 8

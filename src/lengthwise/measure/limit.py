@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 _BINS_PER_REFERENCE = 8
 _STEPS_PER_DOUBLING = 3
@@ -270,9 +270,9 @@ class Limit(WindowMeasurement):
         """
         import torch
 
-        from lengthwise.models import LoadedModel
-        from lengthwise.models.branches import read_with_branches
-        from lengthwise.models.loaded_model import target_losses
+        from lengthwise.subjects import LoadedModel
+        from lengthwise.subjects.branches import read_with_branches
+        from lengthwise.subjects.weights import target_losses
 
         length, reference, _ = self.sizes
         labels = ids[reference + 1 : length + 1]

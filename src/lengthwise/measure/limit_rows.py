@@ -16,7 +16,7 @@ from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from lengthwise.models import Reader
+    from lengthwise.subjects import Reader
 
 _SHOWN_BINS = 32
 Limit = Any

@@ -40,7 +40,7 @@ from lengthwise.text.tokens import known_ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus, TokenDocuments
 
 
@@ -212,7 +212,7 @@ class LongPpl(WindowMeasurement):
         """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
         import torch
 
-        from lengthwise.models.loaded_model import LoadedModel, target_losses
+        from lengthwise.subjects.weights import LoadedModel, target_losses
 
         whole = view(ids, 0, len(ids), self.bos_id(model))
         if isinstance(model, LoadedModel):
@@ -231,7 +231,7 @@ class LongPpl(WindowMeasurement):
         import torch
 
         from lengthwise.measure.distributions import compare_contexts
-        from lengthwise.models.loaded_model import LoadedModel, target_losses
+        from lengthwise.subjects.weights import LoadedModel, target_losses
 
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
         ids, offsets = _encode(evaluator, text)

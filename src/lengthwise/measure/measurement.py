@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -137,7 +137,7 @@ class Measurement(Settings):
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second model, loaded as the first one is (`run`); the first where the settings name none."""
-        from lengthwise.models import open_model
+        from lengthwise.subjects import open_model
 
         if run is None:
             return model if self.second is None else open_model(Subject(model=self.second))
@@ -277,7 +277,7 @@ class WindowMeasurement(Measurement):
         labels: Sequence[NDArray[Any]],
     ) -> list[Tensor]:
         """`model.token_losses` of views of the items, equally many of each."""
-        from lengthwise.models import naming_bad_logits
+        from lengthwise.subjects import naming_bad_logits
 
         each = len(views) // len(items)
         with naming_bad_logits(model, lambda view: self.words(items[view // each])):

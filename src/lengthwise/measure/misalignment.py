@@ -25,7 +25,7 @@ from lengthwise.text import view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
@@ -88,7 +88,7 @@ class Misalignment(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse an endpoint for the lattice."""
-        from lengthwise.models import weights_of
+        from lengthwise.subjects import weights_of
 
         if self.estimator == "lattice":
             weights_of(model, **_LATTICE)
@@ -118,7 +118,7 @@ class Misalignment(WindowMeasurement):
         import torch
 
         from lengthwise.measure import lattice
-        from lengthwise.models import weights_of
+        from lengthwise.subjects import weights_of
 
         length, bos_id = items[0].longest, self.bos_id(model)
         windows = [item.content[1] for item in items]
@@ -175,8 +175,8 @@ class Misalignment(WindowMeasurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """The estimator, what every measurement says, and a rope whose frequencies depend on the input's length."""
-        from lengthwise.models import LoadedModel
-        from lengthwise.models.position_limits import rope_by_input_length
+        from lengthwise.checkpoints.position_limits import rope_by_input_length
+        from lengthwise.subjects import LoadedModel
 
         how, method = "one pair of suffixes a window, compared at the last token (the definition)", None
         if self.estimator == "lattice":

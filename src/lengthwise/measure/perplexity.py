@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 KNOTS = (0.5, 1.0, 2.0)
 ORDERS = 4
@@ -106,8 +106,8 @@ class Perplexity(WindowMeasurement):
         import torch
 
         from lengthwise.measure.distributions import tempered_losses
-        from lengthwise.models import LoadedModel
-        from lengthwise.models.loaded_model import score_rows
+        from lengthwise.subjects import LoadedModel
+        from lengthwise.subjects.weights import score_rows
 
         length, bos_id = items[0].longest, self.bos_id(model)
         segments = [item.content.ids for item in items]

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.models.head import NonFiniteLogits, chunk_rows, require_finite
-from lengthwise.models.llama_cpp import LlamaCpp
-from lengthwise.models.loaded_model import LoadedModel
-from lengthwise.models.reading import read_along
-from lengthwise.models.served.endpoint import Endpoint
+from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.subjects.endpoint import Endpoint
+from lengthwise.subjects.llama_cpp import LlamaCpp
+from lengthwise.subjects.pieces import read_along
+from lengthwise.subjects.weights import LoadedModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 TOP = 64
 """Tokens of each distribution that a log keeps."""

@@ -34,7 +34,7 @@ from lengthwise.text import view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 
 class Recall(WindowMeasurement):

@@ -34,7 +34,7 @@ from lengthwise.text.tokens import added_tokens
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
 
 _FIRST_EDGE = 64
 """The first tokens are one bin: rounding is twice as large there, and a bin of few tokens exceeds the tolerance."""
@@ -174,7 +174,7 @@ class RepeatedWindows(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Raise UsageError unless llama.cpp itself makes the ids of the windows' text."""
-        from lengthwise.models.llama_cpp import LlamaCpp
+        from lengthwise.subjects.llama_cpp import LlamaCpp
 
         shortest = min(each.text for each in self.layouts().values())
         for item in items[:3]:

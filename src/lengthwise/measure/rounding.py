@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.measure.predictions import Distributions, FromWeights, Numbers, Predictions, predictions
-from lengthwise.models import LoadedModel
-from lengthwise.models.hidden import decoder_of
-from lengthwise.models.served.endpoint import Endpoint
+from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.measure.repeated_windows import Layout
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-3, "bfloat16": 1e-3}
 """The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""

@@ -36,7 +36,7 @@ from lengthwise.settings import Subject
 from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike
+    from lengthwise.subjects import ModelLike
     from lengthwise.text import TextLike
 
 
@@ -78,7 +78,7 @@ def run(
     spread = spread or is_spread(subject) or is_spread(other)
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
-        from lengthwise.models import as_model, open_model
+        from lengthwise.subjects import as_model, open_model
 
         given = text_of(measurement, spec, text)
         if isinstance(subject, Subject):
@@ -131,9 +131,9 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
+    from lengthwise.checkpoints.resolve import check_served
     from lengthwise.machine import usable_device
-    from lengthwise.models.plan import cost_by_shape, cost_of_sides, outline, unknown_cost
-    from lengthwise.models.resolve import check_served
+    from lengthwise.subjects.plan import cost_by_shape, cost_of_sides, outline, unknown_cost
 
     settings = {"kind": measurement.kind} | config_of(measurement, spec)
     subject = measurement.check_subject(spec)
@@ -246,7 +246,7 @@ class _Prepared:
 
         A batch that was logged in part is read whole again, so a resumed run rounds as an uninterrupted one.
         """
-        from lengthwise.models import naming_bad_logits
+        from lengthwise.subjects import naming_bad_logits
 
         for item in self.items:
             known = log.get(item.key, item.facts)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.measure.predictions import Predictions
 from lengthwise.measure.rounding import ELSEWHERE, MOST, least_of, most_of, own_rounding
-from lengthwise.models import LoadedModel
+from lengthwise.subjects import LoadedModel
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from lengthwise.measure.repeated_windows import Layout
-    from lengthwise.models import Predictor
+    from lengthwise.subjects import Predictor
 
 _NO_WEIGHTS = 1.5 * ELSEWHERE
 """The least tolerance where neither side can be read again with other rounding."""

@@ -14,10 +14,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
+from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.machine import process_count
-from lengthwise.models import LoadedModel
-from lengthwise.models.extending import clex_modules
+from lengthwise.subjects import LoadedModel
 from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, PairGeometry
 from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
-from lengthwise.models import FullLogits, Head, hidden_states_for
-from lengthwise.models.attention_layers import local_positions
+from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
+from lengthwise.checkpoints.attention_layers import local_positions
 
 
 def model_alignment_loss(

@@ -89,7 +89,7 @@ class Adapter(Settings):
         Raises:
             UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
         """
-        from lengthwise.models.resolve import quiet_transformers
+        from lengthwise.checkpoints.resolve import quiet_transformers
 
         with quiet_transformers():
             import peft

@@ -11,16 +11,16 @@ import torch
 from torch import nn
 from transformers import set_seed
 
+from lengthwise.checkpoints import extend
+from lengthwise.checkpoints.attention_layers import sliding_layers, use_attention
+from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.extension import plan_extension, write_extension
+from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.loading import DTYPES, model_skeleton, quantization_config
+from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, rope_by_input_length
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError, nearest, reason
-from lengthwise.models import LoadedModel, extend, load
-from lengthwise.models.attention_layers import sliding_layers, use_attention
-from lengthwise.models.extending import clex_modules
-from lengthwise.models.extension import plan_extension, write_extension
-from lengthwise.models.hidden import unwrap
-from lengthwise.models.loading import DTYPES, quantization_config
-from lengthwise.models.plan import model_skeleton
-from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import PEFT_FAILURES, Adapter, Recipe
 

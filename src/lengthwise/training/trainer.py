@@ -16,8 +16,8 @@ from transformers import Trainer, TrainingArguments
 from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
+from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.models import find_head
 from lengthwise.training.collator import COLUMNS, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -87,7 +87,7 @@ class AlignmentTrainer(Trainer):
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
-            its output head can be proven (`lengthwise.models.find_head`), no full logits are formed.
+            its output head can be proven (`lengthwise.checkpoints.find_head`), no full logits are formed.
         args: the Trainer's arguments. With `AlignmentArguments` among its bases the objective is theirs.
         objective: what is minimised, with any other `args`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
+from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.resolve import read_tokenizer, resolve
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
-from lengthwise.models.hidden import unwrap
-from lengthwise.models.plan import (
+from lengthwise.subjects.plan import (
     Cost,
     bytes_saved,
     layers_to_quantize,
@@ -22,7 +23,6 @@ from lengthwise.models.plan import (
     seconds_at_least,
     unknown_cost,
 )
-from lengthwise.models.resolve import read_tokenizer, resolve
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe

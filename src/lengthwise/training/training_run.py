@@ -15,16 +15,17 @@ from torch import nn
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from lengthwise.checkpoints import FullLogits
+from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.loading import DTYPES, add_saved_adapter, is_4bit
+from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
+from lengthwise.checkpoints.saving import new_folder, save_whole, write_extension_files
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, first_damaged, named_path, seal, writing
 from lengthwise.machine import is_main_process, process_count, progress
-from lengthwise.models import FullLogits, LoadedModel
-from lengthwise.models.extending import clex_modules
-from lengthwise.models.loading import DTYPES, add_saved_adapter, is_4bit
-from lengthwise.models.resolve import is_damage, quiet_transformers
-from lengthwise.models.saving import new_folder, save_whole, write_extension_files
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics
+from lengthwise.subjects import LoadedModel
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe, read_recipe

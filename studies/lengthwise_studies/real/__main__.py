@@ -82,7 +82,7 @@ def main(given: list[str] | None = None) -> None:
 
 def prepare(name: str) -> None:
     """Fill the cache with what every worker needs."""
-    from lengthwise.models import load
+    from lengthwise.subjects import load
     from lengthwise.text import tokenize
     from lengthwise_studies.real.design import DESIGNS
 

@@ -14,7 +14,7 @@ from lengthwise.measure.perplexity import Perplexity
 from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus
 
 

@@ -18,10 +18,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from lengthwise.checkpoints import extend
 from lengthwise.machine import usable_device
 from lengthwise.measure import run
-from lengthwise.models import LoadedModel, extend, load
 from lengthwise.results import Results
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import TokenDocuments, tokenize
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe

@@ -1,0 +1,240 @@
+"""Attention layers of a transformers model: its attention function wrapped; sampled positions for sliding windows."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
+from lengthwise.errors import UsageError
+from lengthwise.positions import attention_method
+from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
+
+SLIDING = "sliding_attention"
+"""transformers' type of a layer that sees the last `sliding_window` tokens alone."""
+_SPARSE, _SPARSE_MARK = "lengthwise_shifted_sparse_", "lengthwise_shifted_sparse"
+_SCALED, _SCALED_MARK = "lengthwise_query_scaled_", "query_scale_length"
+# Arguments that some models pass to their attention function and S2-Attn does not implement.
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+
+
+def use_attention(model: nn.Module, method: str, **options: Any) -> None:
+    """Make a loaded transformers model attend by `method`, in place. It is not saved with the model.
+
+    shifted_sparse applies while the model trains (`model.training`); in evaluation the model uses full attention.
+    query_scale always applies; to save it with the model, use `extend` with `eabf`.
+
+    Args:
+        model: a causal LM, bare or wrapped.
+        method, **options: a name of `lengthwise.positions.ATTENTIONS`, and its options.
+
+    Raises:
+        UsageError: an unknown method or option; the model does not use transformers' attention functions.
+    """
+    chosen = attention_method(method, options)
+    base = unwrap(model)
+    if isinstance(chosen, QueryScale):
+        scale_queries(base, chosen)
+        return
+    for layer in _layers(base):
+        setattr(layer, _SPARSE_MARK, chosen)
+    decoder: Any = decoder_of(base)
+    # Queries are scaled before attention; the hook of the scaling wraps this function again.
+    decoder.config._attn_implementation = decoder.config._attn_implementation.removeprefix(_SCALED)
+    _wrap(decoder, _SPARSE, _sparse)
+
+
+def scale_queries(
+    base: PreTrainedModel, method: QueryScale, *, layers: Collection[int] | None = None
+) -> None:
+    """Scale the queries of every layer from `skip_layers` on, or of those among them with an index in `layers`.
+
+    The model's attention function is wrapped, and again before a forward pass if it was changed in between.
+
+    Raises:
+        UsageError: the model does not use transformers' attention functions.
+    """
+    for layer in _layers(base):
+        if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):
+            setattr(layer, _SCALED_MARK, method.original_length)
+    decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
+
+
+def scales_queries(base: nn.Module) -> bool:
+    """Whether `scale_queries` has marked any layer."""
+    return any(hasattr(module, _SCALED_MARK) for module in base.modules())
+
+
+def _layers(base: PreTrainedModel) -> list[Any]:
+    layers = [
+        module for module in base.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")
+    ]
+    if not layers or not base._can_set_attn_implementation():
+        raise UsageError(
+            f"a {type(base).__name__} does not use transformers' attention functions, which would be wrapped",
+            expected="a model whose attention can be chosen with attn_implementation",
+        )
+    return layers
+
+
+def _wrap(decoder: nn.Module, prefix: str, around: Callable[[str], Callable[..., Any]]) -> None:
+    config: Any = decoder.config
+    name: str = config._attn_implementation
+    if name.startswith(prefix):
+        return
+    wrapped = prefix + name
+    if wrapped not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+        ALL_ATTENTION_FUNCTIONS.register(wrapped, around(name))
+        ALL_MASK_ATTENTION_FUNCTIONS.register(wrapped, ALL_MASK_ATTENTION_FUNCTIONS[name])
+    config._attn_implementation = wrapped
+
+
+def _function(name: str, module: nn.Module) -> Callable[..., Any]:
+    if name == "eager":
+        # Each modeling file defines its own eager function.
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return ALL_ATTENTION_FUNCTIONS[name]
+
+
+def _scaled(name: str) -> Callable[..., Any]:
+    """The attention function `name` on scaled queries, in the layers that are marked for it."""
+
+    def attention(
+        module: nn.Module, query: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        length = getattr(module, _SCALED_MARK, None)
+        if length is not None:
+            position_ids = kwargs.get("position_ids")
+            if position_ids is None:
+                raise UsageError(
+                    f"{type(module).__name__} passes no position ids to its attention, which query scaling needs"
+                )
+            scale = query_scale(position_ids, length)[:, None, :, None]
+            query = (query * scale).to(query.dtype)
+        return _function(name, module)(module, query, *args, **kwargs)
+
+    return attention
+
+
+def _sparse(name: str) -> Callable[..., Any]:
+    """S2-Attn in marked layers while they train; otherwise the attention function `name`."""
+
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        method: ShiftedSparse | None = getattr(module, _SPARSE_MARK, None)
+        if method is None or not module.training:
+            return _function(name, module)(module, query, key, value, mask, **kwargs)
+        if unknown := [argument for argument in _UNSUPPORTED if kwargs.get(argument) is not None]:
+            raise UsageError(
+                f"the attention of a {type(module).__name__} takes {unknown[0]}, which S2-Attn does not have",
+                expected="a model with plain softmax attention",
+            )
+        scale, dropout = kwargs.get("scaling"), kwargs.get("dropout") or 0.0
+        if mask is None:
+            out = method.attend(query, key, value, scale=scale, dropout=dropout)
+        else:
+            # The model's own mask (padding, a sliding window), at the cost of full attention.
+            heads = query.shape[1]
+            key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+            mask = _grouped(method, query, key, mask)
+            out = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, scale=scale, dropout_p=dropout
+            )
+        return out.transpose(1, 2).contiguous(), None
+
+    return attention
+
+
+def _grouped(method: ShiftedSparse, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+    """The mask of a model within the groups of S2-Attn."""
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or query.shape[2] != key.shape[2]:
+        raise UsageError(
+            "S2-Attn was given a mask that it cannot combine with its groups",
+            expected="rows without padding and without cached keys, or attn_implementation sdpa or eager",
+        )
+    heads, length = query.shape[1:3]
+    allowed = method.allowed(length, heads).to(query.device)
+    if mask.dtype == torch.bool:
+        return mask & allowed
+    return mask.masked_fill(~allowed, torch.finfo(mask.dtype).min)
+
+
+def sliding_layers(config: Any) -> list[int]:
+    """Indices of the layers that see the last `sliding_window` tokens alone."""
+    text = config.get_text_config()
+    if getattr(text, "sliding_window", None) is None:
+        return []
+    types = getattr(text, "layer_types", None)
+    # A model with a window and without types has it in all layers (Mistral).
+    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == SLIDING]
+
+
+@contextlib.contextmanager
+def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[None]:
+    """Inside, sliding-window layers rotate queries and keys by consecutive positions; the others by `position_ids`.
+
+    With a window of w tokens a layer never sees a distance of w or more in use. transformers' masks let it see the
+    last w tokens of a row, whatever their position ids are. So behind a skip they would lie at distances that are
+    new to it. A row keeps its position ids in these layers if they span w or fewer; else it has 0 .. L-1 there.
+    Nothing changes for models without such layers, and for rows at consecutive positions.
+
+    Args:
+        model: a transformers causal LM, bare or wrapped.
+        position_ids: what the forward pass inside is given, [B, L]; None is 0 .. L-1.
+
+    Raises:
+        UsageError: torch.compile runs the model, or its sliding layers take no `position_embeddings`.
+    """
+    base = unwrap(model)
+    indices = sliding_layers(base.config) if position_ids is not None else []
+    if not indices:
+        yield
+        return
+    if has_compiled_part(model):
+        raise UsageError(
+            f"sampled positions in a {type(base).__name__} that torch.compile runs: its sliding-window layers "
+            "need positions of their own",
+            expected="a model that is not compiled, or positions 0 .. L-1",
+        )
+    decoder: Any = decoder_of(model)
+    rotary = getattr(decoder, "rotary_emb", None)
+    text: Any = base.config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    layer_type = (SLIDING,) if any(isinstance(value, dict) for value in rope.values()) else ()
+    # The cos and sin of the pass, and those that replace them: computed once for all layers.
+    all_layers: Any = None
+    own: Any = None
+
+    def place(layer: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        nonlocal all_layers, own
+        given, positions = kwargs.get("position_embeddings"), kwargs.get("position_ids")
+        if rotary is None or given is None or positions is None:
+            raise UsageError(
+                f"the sliding-window layers of a {type(layer).__name__} take their positions in an unknown way",
+                expected="layers that take position_embeddings and position_ids, as those of Gemma 3 do",
+                fix="train without sampled positions",
+            )
+        if given is not all_layers:
+            span = positions.amax(dim=-1, keepdim=True) - positions.amin(dim=-1, keepdim=True)
+            consecutive = torch.arange(positions.shape[-1], device=positions.device, dtype=positions.dtype)
+            local = positions.where(span < text.sliding_window, consecutive)
+            # The rotary embedding reads dtype and device from its first argument.
+            all_layers, own = given, rotary(given[0], local, *layer_type)
+        return args, kwargs | {"position_embeddings": own}
+
+    handles = [decoder.layers[index].register_forward_pre_hook(place, with_kwargs=True) for index in indices]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,291 @@
+"""The output head: found, proven against the model's own logits, and used chunk by chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lengthwise.alignment.fused_head import whole
+from lengthwise.checkpoints.hidden import (
+    accepted,
+    capture_hidden_states,
+    device_of,
+    final_hidden_states,
+    has_compiled_part,
+    is_compiled,
+    is_fsdp2,
+    resident,
+    shells_of,
+    tap_of,
+    unwrap,
+    view_arguments,
+)
+from lengthwise.errors import LengthwiseError, UsageError
+
+logger = logging.getLogger(__name__)
+
+# Names of these settings in configurations. Whether a model obeys them is proven, not assumed.
+_SCALES = ("logit_scale", "lm_head_multiplier")
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+# Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+# fp32 logits in one chunk. Above 32 MiB the C allocator of Linux maps and clears new memory for every
+# temporary, which made the elementwise work per row four times as slow on a CPU.
+CHUNK_BYTES = 16 * 2**20
+
+# The same on other devices, where a chunk of 16 MiB is computed in less time than its kernels take to launch. Not
+# measured: an H100 has read with it, but no other size was tried there.
+_CHUNK_BYTES_ELSEWHERE = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear output head.
+
+    logits = soft_cap * tanh(u / soft_cap), u = logit_scale * (h W^T + b); without a soft cap, u.
+    `weight` and `bias` are read from the model each time, so they follow training, tying and moves between devices.
+    Under FSDP2 they may be DTensors; `final_hidden_states` leaves them unsharded.
+    """
+
+    module: nn.Module
+    logit_scale: float = 1.0
+    soft_cap: float | None = None
+
+    @property
+    def weight(self) -> Tensor:
+        """The output embedding [V, d]: the model's own parameter, not a copy."""
+        return _linear(self.module).weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias [V] of the output embedding, if it has one."""
+        return _linear(self.module).bias
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
+        weight, bias = whole(self.weight), self.bias
+        bias = None if bias is None else whole(bias)
+        product = torch.nn.functional.linear(hidden_states.to(weight.dtype), weight, bias)
+        logits = _at_least_float32(product)
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
+        if self.soft_cap is not None:
+            logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
+        return logits
+
+
+@dataclass(frozen=True)
+class FullLogits:
+    """Replaces a head that could not be proven: the "hidden states" are the model's full logits."""
+
+    reason: str
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """The logits themselves, [..., V], in float32 (float64 for a float64 model)."""
+        return _at_least_float32(hidden_states)
+
+
+def hidden_states_for(
+    model: nn.Module,
+    head: Head | FullLogits,
+    input_ids: Tensor,
+    *,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits.
+
+    Raises:
+        UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
+            whose positions begin again, under FlashAttention.
+    """
+    if position_ids is not None:
+        _check_positions(model, position_ids)
+    if isinstance(head, Head):
+        return final_hidden_states(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+    arguments = view_arguments(input_ids, position_ids, attention_mask)
+    return model(**arguments, **accepted(model, use_cache=False)).logits
+
+
+def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
+    base: Any = unwrap(model)
+    if not accepted(model, position_ids=position_ids):
+        raise UsageError(
+            f"{type(base).__name__} takes no position ids",
+            expected="a model with rotary or learned positions, or views at positions 0 .. L-1",
+        )
+    # transformers gives FlashAttention a single row as packed texts, each of which begins at its lowest position.
+    flash = "flash" in (base.config._attn_implementation or "")
+    if flash and len(position_ids) == 1 and position_ids[0, 0] != position_ids.min():
+        raise UsageError(
+            "FlashAttention would read a single row whose positions begin again as two texts",
+            expected='more than one row in a forward pass, or a model loaded with attn_implementation="sdpa"',
+        )
+
+
+def find_head(model: nn.Module) -> Head | FullLogits:
+    """Find the output head and prove on a few random tokens that it gives the model's own logits.
+
+    Scale and soft cap are read from the configuration. The proof compares all logits of two short sequences,
+    with the hidden states as they are and eight times larger, which exposes a saturating function on the logits.
+    A head that cannot be proven is not used: the result is then `FullLogits` with the reason, which is also logged.
+
+    Raises:
+        UsageError: the model is not causal (a prediction depends on a later token).
+    """
+    base = unwrap(model)
+    if is_compiled(model):
+        tap_of(model)
+    # Compiled code ignores hooks that are added later.
+    compiled = has_compiled_part(model)
+    eager = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+    # Without wrappers, which may wait for other processes; but an FSDP2 module alone gathers its parameters.
+    run = next((shell for shell in shells_of(model) if is_fsdp2(shell)), base)
+    training = [module for module in base.modules() if module.training]
+    try:
+        base.eval()
+        with eager, torch.no_grad():
+            _check_causal(run)
+            found = _candidate(base)
+            reason = found if isinstance(found, str) else _refute(run, found)
+    finally:
+        for module in training:
+            module.training = True
+    if isinstance(found, Head) and reason is None:
+        return found
+    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
+    return FullLogits(str(reason))
+
+
+def _candidate(base: PreTrainedModel) -> Head | str:
+    """The head that the configuration describes, or why it is none."""
+    module = base.get_output_embeddings()
+    if not isinstance(module, nn.Module):
+        return "the model names no output embedding"
+    own = _unwrap_saved(module)
+    kind = _own_class(own)
+    # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and an adapter
+    # that starts at zero would pass the proof now and fail it after the first training step.
+    if kind is not nn.Linear:
+        return f"the output head is a {kind.__name__}, not a plain linear layer"
+    config: Any = base.config
+    config = config.get_text_config()
+    scale = math.prod(getattr(config, name, None) or 1.0 for name in _SCALES)
+    divisor = getattr(config, "logits_scaling", None) or 1.0
+    soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
+    assert isinstance(own, nn.Linear)
+    held = resident(own)
+    module = module if held is own else held
+    return Head(module, float(scale / divisor), float(soft_cap) if soft_cap is not None else None)
+
+
+def _refute(model: nn.Module, head: Head) -> str | None:
+    """Why `head` does not give the model's logits; None if it does."""
+    input_ids = probe_tokens(model)
+    for factor in (1.0, 8.0):
+        with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
+            logits = model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
+        own = _at_least_float32(logits)
+        [hidden] = captured
+        ours = head.logits((hidden * factor).to(head.weight.device)).to(own.device)
+        if ours.shape != own.shape:
+            return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
+        if not own.isfinite().all():
+            return "the model's own logits are not all finite"
+        error = (ours - own).abs().max().item()
+        allowed = TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
+        if not error <= allowed:  # negated, so that NaN refutes
+            return f"head and model differ by {error:.3g} where {allowed:.1g} is rounding"
+    return None
+
+
+def _check_causal(model: nn.Module) -> None:
+    input_ids = probe_tokens(model)
+    input_ids[1] = input_ids[0]
+    input_ids[1, -1] = (input_ids[0, -1] + 1) % input_ids.max().clamp(min=1)
+    hidden = _at_least_float32(final_hidden_states(model, input_ids))
+    difference = (hidden[0, :-1] - hidden[1, :-1]).abs().max().item()
+    base = unwrap(model)
+    dtype = next(base.parameters()).dtype
+    if difference > TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
+        problem = "is not a causal language model: a prediction depends on a later token"
+        raise UsageError(f"a {type(base).__name__} {problem}")
+
+
+def probe_tokens(model: nn.Module) -> Tensor:
+    """Two short sequences of random token ids, the same at each call, on the model's device."""
+    embedding = unwrap(model).get_input_embeddings()
+    assert isinstance(embedding.weight, Tensor)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
+
+
+def _unwrap_saved(module: Any) -> nn.Module:
+    """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
+    peft = sys.modules.get("peft.utils.other")
+    if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):
+        return module
+    if module.disable_adapters or not module.active_adapters:
+        return module.original_module
+    return module.modules_to_save[module.active_adapters[0]]
+
+
+def _own_class(module: nn.Module) -> type:
+    """The class of the module before FSDP2 replaced it."""
+    kind = type(module)
+    return kind.__mro__[2] if is_fsdp2(module) else kind
+
+
+def _linear(module: nn.Module) -> nn.Linear:
+    linear = _unwrap_saved(module)
+    assert isinstance(linear, nn.Linear)
+    return linear
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+class NonFiniteLogits(LengthwiseError):
+    """Logits that are NaN or infinite.
+
+    Attributes:
+        position: row or token position, counted from where the code that raised it began.
+        model: the model's name, once it is known.
+        text: the text in words, once it is known.
+        view: which of several views that were read together, where the code that raised it knows.
+    """
+
+    def __init__(
+        self, position: int, *, model: str | None = None, text: str | None = None, view: int | None = None
+    ) -> None:
+        self.position, self.model, self.text, self.view = position, model, text, view
+        where = f"at position {position}" + (f" of {text}" if text else "")
+        super().__init__(
+            f"{model or 'the model'} gives logits that are NaN or infinite {where}",
+            expected="finite logits",
+            fix="check the weights, or load the model with dtype float32",
+        )
+
+
+def require_finite(scores: Tensor) -> None:
+    """Raise NonFiniteLogits with the first row of `scores` [N, ...] that holds NaN or an infinity."""
+    finite = scores.isfinite().flatten(1).all(dim=1) if scores.ndim > 1 else scores.isfinite()
+    if not bool(finite.all()):
+        raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
+
+
+def chunk_rows(vocabulary: int, device: torch.device | None = None) -> int:
+    """Rows whose fp32 logits fit in the chunk of a device (None: a CPU), at least 1."""
+    on_cpu = device is None or device.type == "cpu"
+    return max(1, (CHUNK_BYTES if on_cpu else _CHUNK_BYTES_ELSEWHERE) // (4 * vocabulary))

@@ -1,0 +1,234 @@
+"""The weights of a causal LM with its tokenizer: placed, quantized, extended as they were, with an adapter."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from lengthwise.checkpoints.extending import extend_for_adapter, restore_extension
+from lengthwise.checkpoints.extension import read_extension
+from lengthwise.checkpoints.resolve import (
+    ResolvedModel,
+    quiet_transformers,
+    read_config,
+    read_tokenizer,
+    resolve,
+    unloadable,
+)
+from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
+from lengthwise.files import named_path
+from lengthwise.machine import process_count, slowdown, usable_device
+from lengthwise.settings import Dtype
+
+logger = logging.getLogger(__name__)
+
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}
+
+EMULATED = 4
+"""How many times as long as float32 a dtype must take for `load` to warn of it."""
+
+
+def load_weights(
+    name_or_path: str,
+    *,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    adapter: str | None = None,
+    revision: str | None = None,
+    attn_implementation: str | None = None,
+    quantization: Any = None,
+    device_map: Any = None,
+    tp_plan: Literal["auto"] | None = None,
+) -> tuple[Any, Any, str]:
+    """The model in eval mode, its tokenizer, and where it came from; see `lengthwise.load`."""
+    if dtype != "auto" and dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, ["auto", *DTYPES]))
+    torch_dtype = DTYPES.get(dtype, "auto")
+    placed = {"device": None if device == "auto" else device, "device_map": device_map, "tp_plan": tp_plan}
+    placed = {name: where for name, where in placed.items() if where is not None}
+    if len(placed) > 1:
+        raise UsageError(f"{shown(placed)} each place the weights", expected="one of them")
+    torch_device = torch.device(usable_device(device))
+    if adapter is not None:
+        named_path(adapter, what="the adapter")
+    resolved = resolve(name_or_path, revision=revision)
+    config = read_config(resolved)
+    with quiet_transformers(bars=not resolved.local_files_only):
+        given: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
+        if isinstance(quantization, str):
+            products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
+            quantization = quantization_config(quantization, products)
+        if quantization is not None:
+            given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
+        if tp_plan is not None:
+            from transformers.distributed.configuration_utils import DistributedConfig
+
+            check_splits(config.get_text_config())
+            given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
+        model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
+        for layer in model.modules():
+            if is_4bit(layer):
+                # On processors with AVX512-BF16, bitsandbytes repacks 4-bit weights in the first pass in evaluation
+                # mode. The product is then faster, rounds differently and has no gradient, also in later training.
+                layer.support_avx512bf16_for_cpu = False
+        if (extension := read_extension(model.config)) is not None:
+            restore_extension(model, extension, resolved)
+        tokenizer = read_tokenizer(resolved)
+        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        if adapter is not None:
+            extend_for_adapter(model, adapter)
+            model = add_saved_adapter(model, adapter)
+    if device_map is None and tp_plan is None:
+        model = model.to(torch_device)
+    if model.device.type == "cpu":
+        _warn_of_emulation(str(model.dtype).removeprefix("torch."), name_or_path)
+    model.eval()
+    return model, tokenizer, resolved.source
+
+
+def _warn_of_emulation(dtype: str, name: str) -> None:
+    """Warn where the processor has no instructions for half precision, which then takes tens of times as long."""
+    if dtype in ("bfloat16", "float16") and (times := slowdown(dtype)) > EMULATED:
+        logger.warning(
+            "%s is in %s, in which this processor takes %.0f times as long as in float32: use --dtype float32",
+            name,
+            dtype,
+            times,
+        )
+
+
+def check_splits(config: Any) -> None:
+    """Raise UsageError unless transformers splits the layers of this text model over the processes of torchrun."""
+    processes = process_count()
+    if processes < 2:
+        raise UsageError(
+            "tp_plan spreads each layer over processes, and this is one",
+            expected="torchrun --nproc-per-node N -m lengthwise ..., one process for each device",
+        )
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        raise UsageError(
+            f"transformers has no tensor parallel plan for {config.model_type}",
+            fix="--device-map auto, or one process",
+        )
+    queries = config.num_attention_heads
+    keys = getattr(config, "num_key_value_heads", None) or queries
+    split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
+    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
+    if heads % processes:
+        works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
+        raise UsageError(
+            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
+            expected=f"a number of processes that divides both: {works}",
+        )
+
+
+def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
+    """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
+
+    "nf4" (QLoRA, Dettmers et al. 2023; its products are in `compute_dtype`) or "int8" (LLM.int8), by bitsandbytes.
+
+    Raises:
+        MissingError: bitsandbytes is not installed.
+        UsageError: another method.
+    """
+    if method not in ("nf4", "int8"):
+        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingError("quantised weights need bitsandbytes", fix="pip install 'lengthwise[qlora]'")
+    from transformers import BitsAndBytesConfig
+
+    if method == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype,
+    )
+
+
+def is_4bit(module: nn.Module) -> bool:
+    """Whether it is a linear layer with 4-bit weights. bitsandbytes is not imported for it."""
+    return type(module).__name__ == "Linear4bit"
+
+
+def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            resolved.location, output_loading_info=True, **resolved.arguments, **arguments
+        )
+    except Exception as error:
+        raise unloadable(resolved.name, resolved.location, error) from error
+    model, info = loaded
+    missing = [str(key) for key in (*sorted(info["missing_keys"]), *sorted(info["mismatched_keys"]))]
+    if missing:
+        raise MissingError(
+            f"the checkpoint of {resolved.name} has no weights for {shown(', '.join(missing))}",
+            expected="every weight of the model (missing ones would be random)",
+            fix="download the model again, or save it with its output head",
+        )
+    return model
+
+
+def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Raise UsageError if plain text can become ids that the model does not have.
+
+    The vocabulary may be larger than the tokenizer's. Special tokens may lie beyond it: some text models come with
+    the tokenizer of their multimodal relatives.
+    """
+    special = {index for index, added in tokenizer.added_tokens_decoder.items() if added.special}
+    special.update(tokenizer.all_special_ids)
+    largest = max(index for index in tokenizer.get_vocab().values() if index not in special)
+    if largest >= vocab_size:
+        raise UsageError(
+            f"the tokenizer of {name} has ids up to {largest}, the model a vocabulary of {vocab_size}",
+            expected="the tokenizer that the model was trained with",
+            fix="put the right tokenizer files beside the weights",
+        )
+
+
+def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
+    """The model with a saved PEFT adapter.
+
+    Raises:
+        MissingError: there is none, or a file of it is damaged.
+        UsageError: it is of another model.
+    """
+    folder = Path(adapter).expanduser()
+    try:
+        with quiet_transformers():
+            from peft import PeftModel
+
+            return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
+    except Exception as error:
+        misfit = UsageError if isinstance(error, RuntimeError) else MissingError
+        raise unloadable(
+            f"the adapter {adapter}",
+            str(folder),
+            error,
+            otherwise=misfit,
+            expected="an adapter of PEFT that was trained on this model",
+        ) from error
+
+
+def model_skeleton(config: Any) -> Any:
+    """The causal LM of a configuration, on the meta device: shapes without weights."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    # An impossible value in config.json leads to errors of many types.
+    except Exception as error:
+        name = config.name_or_path or f"the {config.model_type} model"
+        raise UsageError(f"{name} cannot be built from its config.json: {reason(error)}") from error

@@ -1,0 +1,271 @@
+"""From the name of a model to its location, configuration and tokenizer, before any weight is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.files import LLAMA_CPP, is_url, named_path, read_json, runs_elsewhere
+from lengthwise.settings import Subject
+
+_HUB_TIMEOUT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """The arguments of `from_pretrained`: a folder, or a hub id with the commit."""
+
+    name: str
+    location: str
+    revision: str | None = None
+    local_files_only: bool = True
+
+    @property
+    def source(self) -> str:
+        """The location, with the commit of a hub model, for provenance."""
+        return f"{self.location}@{self.revision}" if self.revision else self.location
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Which files of the location are meant."""
+        return {"revision": self.revision or "main", "local_files_only": self.local_files_only}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `from_pretrained` besides the location."""
+        # Without the last, transformers asks on standard input whether to run code that the model brings.
+        return {**self.where, "trust_remote_code": False}
+
+
+def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
+    """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
+
+    Raises:
+        UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
+        MissingError: no such folder or model, or the hub cannot be reached.
+    """
+    if what := runs_elsewhere(name):
+        raise UsageError(
+            f"{name} is {what}, whose weights cannot be loaded",
+            fix="use a verb that measures, or lengthwise.subjects.open_model",
+        )
+    path = named_path(name, what="the model")
+    if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
+        return _resolve_hub(name, revision)
+    if revision is not None:
+        raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
+    if name in EMBEDDED:
+        with quiet_transformers():
+            return ResolvedModel(name, str(build_embedded(name)))
+    if not path.exists():
+        raise MissingError(f"there is no model folder {name}", fix="check the path")
+    if path.is_dir():
+        return ResolvedModel(name, str(path))
+    if path.suffix.lower() == ".gguf":
+        with quiet_transformers():
+            return ResolvedModel(name, str(convert_gguf_file(path)))
+    raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
+        raise UsageError(f"unknown model {name!r}", expected=near)
+    at = f" --revision {revision}" if revision else ""
+    expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
+    # One request first: without a connection, from_pretrained retries every file for most of a minute.
+    try:
+        info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
+        return ResolvedModel(name, name, info.sha, local_files_only=False)
+    except HFValidationError as error:
+        raise UsageError(f"{name!r} is no model name: {reason(error)}", expected=expected) from error
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise MissingError(
+            f"there is no hub model {name!r}{at}",
+            expected=expected,
+            fix="check the name; for a private or gated model accept its terms on the hub, then `hf auth login`",
+        ) from error
+    except Exception as error:
+        # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
+        # of its error classes are named; the local cache may still have the model.
+        problem = reason(error)
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    if isinstance(cached, str):
+        # The cache keeps the files of a commit in a folder of that name.
+        return ResolvedModel(name, name, Path(cached).parent.name)
+    raise MissingError(
+        f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
+        f"and the hub cannot be reached: {problem}",
+        expected=expected,
+        fix=f"on a machine with the hub: hf download {name}{at}, then copy the cache; "
+        "or give a local folder (config.json and tokenizer alone for --dry-run)",
+    )
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether `name` can only be a path, not a hub id."""
+    return (
+        name.startswith((".", "/", "~", os.sep))
+        or name.endswith(("/", os.sep))
+        or name.count("/") > 1
+        or name.lower().endswith(".gguf")
+    )
+
+
+def check_served(subject: Subject) -> None:
+    """Raise UsageError for a setting that a subject of its kind cannot take: weights, an endpoint or llama.cpp."""
+    of_weights = ("adapter", "dtype", "device_map", "tp_plan", "quantize", "attn", "cache")
+    if is_url(subject.model):
+        what = "is an endpoint, whose server decides"
+        names = (*of_weights, "device", "kv_cache", "rope_scaling", "n_ctx")
+    elif subject.model.startswith(LLAMA_CPP):
+        what, names = "is read by llama.cpp, which has no such setting", (*of_weights, "served_model")
+    else:
+        what, names = "is read by transformers", ("served_model", "tokenizer", "rope_scaling", "n_ctx")
+    for name in names:
+        if getattr(subject, name) != Subject.model_fields[name].default:
+            raise UsageError(f"{name} is given, and {subject.model} {what}", fix=f"leave {name} out")
+
+
+def read_config(model: str | ResolvedModel) -> Any:
+    """The configuration of a causal LM, without its weights.
+
+    Raises:
+        UsageError: it is not that of a causal LM.
+        MissingError: it is not there.
+    """
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    folder = Path(resolved.location)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        adapter = (folder / "adapter_config.json").is_file()
+        fix = f"load the base model with --adapter {folder}" if adapter else "check the path"
+        raise MissingError(
+            f"{folder} has no config.json", expected="a folder saved by save_pretrained", fix=fix
+        )
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(resolved.location, **resolved.arguments)
+        saved_as = list(config.architectures or [])
+    # The parsers of libraries raise whatever a damaged file leads them to.
+    except Exception as error:
+        raise unloadable(resolved.name, resolved.location, error) from error
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    if saved_as and not any(each in known or str(each).endswith("ForCausalLM") for each in saved_as):
+        raise UsageError(
+            f"{resolved.name} is not a causal language model: it was saved as {saved_as[0]}",
+            expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
+        )
+    return config
+
+
+def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
+    """The tokenizer of a model, without its weights; the folder may hold nothing else. `more` goes to transformers.
+
+    Raises:
+        MissingError: it is not there or cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments, **more)
+    # tokenizers raises bare Exception for a damaged file.
+    except Exception as error:
+        raise unloadable(
+            f"the tokenizer of {resolved.name}",
+            resolved.location,
+            error,
+            otherwise=MissingError,
+            expected="all files of the tokenizer, as save_pretrained writes them",
+        ) from error
+
+
+def unloadable(
+    what: str,
+    location: str,
+    error: Exception,
+    *,
+    otherwise: type[LengthwiseError] = UsageError,
+    expected: str = "all files of a causal language model",
+) -> LengthwiseError:
+    """The error for a model, tokenizer or adapter that a library could not load.
+
+    A MissingError if a file is absent or damaged, else an error of the type `otherwise`.
+    """
+    # Exhausted memory, a RuntimeError too, has its own explanation.
+    if type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "DefaultCPUAllocator" in str(error):
+        raise error
+    if "trust_remote_code" in str(error):
+        return UsageError(
+            f"{what} brings code of its own, which lengthwise does not run",
+            expected="a model and a tokenizer of types that transformers has",
+        )
+    if damaged := damaged_files(Path(location), error):
+        return MissingError(f"{what} cannot be loaded: {damaged} is damaged", fix="download it again")
+    kind = MissingError if isinstance(error, ImportError | OSError) else otherwise
+    return kind(f"{what} cannot be loaded: {reason(error)}", expected=expected)
+
+
+def damaged_files(folder: Path, error: Exception) -> str | None:
+    """The file of a model or adapter that is damaged; None if there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
+        try:
+            if file.suffix == ".json":
+                read_json(file, expected="a JSON object")
+            else:
+                with safe_open(file, framework="numpy"):
+                    pass
+        except (UsageError, SafetensorError, OSError):
+            return str(file)
+    pickles = ", ".join(str(file) for file in sorted(folder.glob("*.bin")))
+    return f"{pickles} (or holds other objects than tensors)" if pickles and is_damage(error) else None
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a library says that a file of weights is damaged, or holds more than tensors."""
+    return (
+        type(error).__name__ in ("UnpicklingError", "SafetensorError", "EOFError", "BadZipFile")
+        or "PytorchStreamReader" in str(error)
+        or "weights_only" in str(error)
+    )
+
+
+@contextlib.contextmanager
+def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
+    """Silence transformers, PEFT and bitsandbytes inside, errors excepted; `bars` shows progress bars."""
+    from transformers.utils import logging as transformers_logging
+
+    # PEFT imports it, which then remarks on a kernel for 4-bit weights, also where there are none.
+    bitsandbytes = logging.getLogger("bitsandbytes")
+    before = bitsandbytes.level, transformers_logging.get_verbosity()
+    hide_bars = not bars and transformers_logging.is_progress_bar_enabled()
+    bitsandbytes.setLevel(logging.ERROR)
+    transformers_logging.set_verbosity_error()
+    if hide_bars:
+        transformers_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # PEFT reads a property by the name that it had before transformers renamed it.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            yield
+    finally:
+        bitsandbytes.setLevel(before[0])
+        transformers_logging.set_verbosity(before[1])
+        if hide_bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,203 @@
+"""Saved models: folders written whole or not at all, extended models, uploads to the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
+from lengthwise.checkpoints.extending import extend
+from lengthwise.checkpoints.extension import (
+    RECORD,
+    Extension,
+    plan_extension,
+    read_extension,
+    write_extension,
+)
+from lengthwise.checkpoints.hidden import is_peft_model, unwrap
+from lengthwise.checkpoints.loading import load_weights
+from lengthwise.checkpoints.resolve import quiet_transformers, read_config
+from lengthwise.errors import LengthwiseError, UsageError, reason
+from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing
+from lengthwise.positions import ROPE_METHODS, rope_method
+
+_HEADING = "## Context extension"
+
+
+def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any] | None = None) -> None:
+    """Save model (or adapter) and tokenizer so that `path`, missing or empty before, holds all of it or nothing.
+
+    `weights` are those of a model that does not hold them itself, because it is sharded.
+
+    An extended model's card says so; an extended base model is recorded beside its adapter, so that
+    `load(base, adapter=path)` extends it again.
+
+    Raises:
+        LengthwiseError: `path` cannot be written, or is not empty.
+    """
+    with writing(path), quiet_transformers():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        try:
+            model.save_pretrained(unfinished, **({} if weights is None else {"state_dict": weights}))
+            tokenizer.save_pretrained(unfinished)
+            write_extension_files(model, unfinished)
+            share(unfinished)
+            os.replace(unfinished, path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def push_to_hub(
+    loaded: Any, repo_id: str, *, private: bool | None = None, revision: str | None = None
+) -> str:
+    """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
+
+    An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
+    own `push_to_hub` does not write.
+
+    Repository ("owner/name") and branch (`revision`) are made if they are not there. Returns the address of the
+    commit.
+
+    Raises:
+        LengthwiseError: the hub cannot be reached or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        save_whole(loaded.model, loaded.tokenizer, folder)
+        try:
+            api = HfApi()
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(repo_id, branch=revision, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                revision=revision,
+                commit_message="Upload with lengthwise",
+            )
+        # The hub library has changed its HTTP library more than once, so none of its classes are named.
+        except Exception as error:
+            raise LengthwiseError(
+                f"{repo_id} cannot be written to the hub: {reason(error)}",
+                fix="hf auth login, and check the name",
+            ) from error
+    return done.commit_url
+
+
+def write_extension_files(model: nn.Module, folder: Path) -> None:
+    """Write the record for `load` beside a saved adapter, and a section of the model card for people.
+
+    The record of a whole model is in its config.json.
+    """
+    extension = read_extension(unwrap(model).config)
+    if extension is None:
+        return
+    loads_with = _loads_with(extension)
+    if is_peft_model(model):
+        atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
+        loads_with = "`lengthwise.load(BASE, adapter=FOLDER)`, which extends the base model first"
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8") if card.exists() else "---\nlibrary_name: transformers\n---\n"
+    if _HEADING in text:
+        return
+    method, factor, layers = ROPE_METHODS[extension.method], extension.factor, extension.layer_type
+    options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
+    lines = [
+        text.rstrip() + f"\n\n{_HEADING}\n",
+        f"Extended by lengthwise: `{extension.method}` ({method.what}).\n",
+        f"- from {extension.original_length} tokens to {extension.extended_length} (factor {factor:g})",
+        *([f"- layers: those of type `{layers}` alone"] if layers else []),
+        f"- base of the model before: {extension.theta:g}",
+        f"- options: {options or 'none'}",
+        f"- loads with: {loads_with}",
+    ]
+    if method.learned and factor > 1:
+        lines.append(
+            "- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"
+        )
+    atomic_write_text(card, "\n".join(lines) + "\n")
+
+
+def new_folder(out: Path | str) -> Path:
+    """The path of a folder to write, which is missing or empty; UsageError if it is not."""
+    out = named_path(out, what="--out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(
+            f"{out} exists already", expected="a folder that does not exist", fix="choose another --out"
+        )
+    return out
+
+
+def plan_extended(model: str, method: str, *, factor: float, **settings: Any) -> dict[str, Any]:
+    """What `save_extended` would write, from the model's configuration alone."""
+    rope_method(method, settings.get("options"))
+    if model in EMBEDDED and made_folder(model) is None:
+        return {
+            "model": model,
+            "method": method,
+            "factor": factor,
+            "basis": "the model has not been built yet, so its configuration is not known",
+        }
+    config = read_config(model)
+    with quiet_transformers():
+        extension = plan_extension(config, method, factor=factor, name=model, **settings)
+        write_extension(config, extension)
+    return _facts(model, extension, config)
+
+
+def save_extended(
+    model: str,
+    method: str,
+    out: Path | str,
+    *,
+    factor: float,
+    original_length: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Extend a model and save it in its own dtype, with its tokenizer and a model card.
+
+    `out` is written whole or not at all; it must not exist or be empty. The other arguments are those of `load` and
+    `extend`. Returns what was done as plain values.
+
+    Raises:
+        UsageError: as `extend`, or there is something at `out`.
+        MissingError: there is no such model.
+        LengthwiseError: `out` cannot be written.
+    """
+    out = new_folder(out)
+    rope_method(method, options)
+    weights, tokenizer, _ = load_weights(model, device="cpu")
+    extension = extend(
+        weights, method, factor=factor, original_length=original_length, name=model, **(options or {})
+    )
+    save_whole(weights, tokenizer, out)
+    return _facts(model, extension, weights.config) | {"written_to": str(out)}
+
+
+def _loads_with(extension: Extension) -> str:
+    if extension.to_hf_config() is None:
+        return "`lengthwise.load` (transformers does not have its rope type)"
+    return "`AutoModelForCausalLM.from_pretrained` of transformers 5, and `lengthwise.load`"
+
+
+def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:
+    return {
+        "model": model,
+        "method": extension.method,
+        "factor": extension.factor,
+        "original_length": extension.original_length,
+        "extended_length": extension.extended_length,
+        "options": extension.options,
+        "rope_parameters": config.get_text_config().rope_parameters,
+        "loads_with": _loads_with(extension).replace("`", ""),
+    }

@@ -1,1 +1,0 @@
-"""Served models: endpoints that give log-probabilities over HTTP."""

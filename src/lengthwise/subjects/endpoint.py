@@ -1,0 +1,336 @@
+"""`Endpoint`: a served model as a `Predictor`, proven on a short prompt before anything is measured."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.checkpoints.head import NonFiniteLogits
+from lengthwise.checkpoints.resolve import read_tokenizer
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.subjects.client import (
+    DISTRIBUTION,
+    FORCED,
+    PROTOCOLS,
+    Client,
+    Refused,
+    distribution,
+    log_probs,
+    written,
+)
+from lengthwise.subjects.path import ReadingPath
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Scripts, numbers and spaces that tokenizers cut differently.
+PROBE = (
+    "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n"
+    "\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
+)
+_PROBED = 48
+"""Tokens of it that are scored."""
+_ROUNDING = 0.25
+"""Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
+
+
+class Endpoint:
+    """A model behind an OpenAI-style API. Measurements take it like a loaded model.
+
+    Prompts are token ids. A prompt beyond the server's maximum is refused here, never cut.
+
+    Args:
+        url: of the API.
+        served_model: the name that the server gives the model; None is the only one that it serves.
+        tokenizer: name or folder of the model's tokenizer, or the tokenizer; None is what the server says it loaded.
+
+    Raises:
+        UsageError: several models are served, a server without log-probabilities of prompts, another tokenizer.
+        MissingError: no server answers, or there is no tokenizer of that name.
+    """
+
+    def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
+        self._client = Client(url)
+        self.name = url
+        self.path = ReadingPath()
+        self._card = _card(self._client, served_model)
+        self.served_model: str = self._card["id"]
+        length = self._card.get("max_model_len")
+        self.served_length: int | None = length if isinstance(length, int) else None
+        """The server's maximum, prompt and generated token together; None if it does not say."""
+        self.trained_length: int | None = None
+        """Not known: an endpoint does not say what its model was trained for."""
+        if tokenizer is None:
+            tokenizer = _served_tokenizer(self._card)
+        self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        self.protocol = self._probed()
+        self._check_tokenizer()
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of the longest view: its last label and one generated token go to the server too."""
+        return None if self.served_length is None else self.served_length - 2
+
+    def check_ready(self, tokens: int) -> None:
+        """Raise UsageError if the server does not take views of `tokens` tokens."""
+        if self.max_positions is not None and tokens > self.max_positions:
+            raise UsageError(
+                f"{tokens} tokens are needed, but {self.name} serves {self.served_length} in all",
+                expected=f"at most {self.max_positions}: the last label and one generated token come on top",
+                fix="use a shorter length, or start the server with a greater maximum (vLLM: --max-model-len)",
+            )
+
+    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """See `Predictor.token_losses`. One request a view, several at once."""
+        prompts = []
+        for view, following in zip(views, labels, strict=True):
+            self.check_ready(len(view))
+            assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
+            prompts.append([int(token) for token in (*view, following[-1])])
+        each = zip(self._log_probs(prompts), labels, strict=True)
+        return self._losses([values[len(values) - len(following) :] for values, following in each], prompts)
+
+    def _losses(self, log_p: Sequence[Sequence[float]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """-log p of the last tokens of each text; NonFiniteLogits where the server computes NaN or an infinity."""
+        found = []
+        for index, (values, tokens) in enumerate(zip(log_p, texts, strict=True)):
+            losses = -torch.tensor(values, dtype=torch.float64)
+            if len(bad := (~losses.isfinite()).nonzero()):
+                position = len(tokens) - 1 - len(values) + int(bad[0])
+                raise NonFiniteLogits(position, model=self.name, view=index)
+            found.append(losses)
+        return found
+
+    def decoded_losses(
+        self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool
+    ) -> list[Tensor]:
+        """-log p of the last N labels of each view, each as the one token that is generated after its prefix.
+
+        The prefixes of a view grow by a token, so a server with a prefix cache reads all but the newest from it.
+
+        Args:
+            views, labels: as `Predictor.token_losses`.
+            cold: give every request a salt of its own, which keeps vLLM from using its prefix cache.
+
+        Raises:
+            UsageError: the server gives no log-probability of a token that we choose.
+        """
+        values, texts = [], []
+        for view, following in zip(views, labels, strict=True):
+            self.check_ready(len(view))
+            first = len(view) - len(following) + 1
+            values.append(
+                [
+                    self._forced(view[: first + step], int(token), cold=cold)
+                    for step, token in enumerate(following)
+                ]
+            )
+            texts.append([*view, following[-1]])
+        return self._losses(values, texts)
+
+    def _forced(self, prefix: NDArray[Any], token: int, *, cold: bool) -> float:
+        """log p of a token after a prefix, from a request that allows the server no other token."""
+        salt = {"cache_salt": uuid.uuid4().hex} if cold else {}
+        fields = {**FORCED, "allowed_token_ids": [token], **salt}
+        try:
+            [answer] = self._complete([[int(each) for each in prefix]], fields)
+            value = distribution(answer)[token]
+        except (Refused, KeyError) as error:
+            raise UsageError(
+                f"{self.name} gives no log-probability of a token that we choose: {error}",
+                expected="a server with allowed_token_ids and logprobs on /v1/completions, such as vLLM",
+                fix="compare without read=decode: then prompts are scored",
+            ) from error
+        if value == 0.0:
+            raise UsageError(
+                f"{self.name} gives log-probabilities of the allowed tokens alone, which are always 0",
+                fix="start vLLM with --logprobs-mode raw_logprobs",
+            )
+        return value
+
+    def next_logits(self, view: NDArray[Any]) -> Tensor:
+        """log p of every token after `view`: [1, V], fp64.
+
+        Raises:
+            UsageError: the server gives only some of them.
+        """
+        self.check_ready(len(view))
+        try:
+            [answer] = self._complete([[int(token) for token in view]], DISTRIBUTION)
+            found = distribution(answer)
+            values = [found.get(token, math.nan) for token in range(len(found))]
+            logits = torch.tensor([values], dtype=torch.float64)
+            if not abs(float(logits.exp().sum()) - 1) < 1e-2:
+                raise Refused(f"{len(found)} entries whose probabilities do not sum to 1")
+        except Refused as error:
+            raise UsageError(
+                f"{self.name} does not give the whole distribution of the next token: {error.problem}",
+                expected="log-probabilities of every token of the vocabulary, by token id",
+                fix="start vLLM with --max-logprobs -1",
+            ) from error
+        return logits
+
+    def replies(
+        self, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int], at_least: int
+    ) -> list[str]:
+        """Greedy replies of the server, each up to EOS, an id of `stop_ids` or `new_tokens` tokens.
+
+        Raises:
+            UsageError: a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
+        """
+        for prompt in prompts:
+            self.check_ready(len(prompt) + new_tokens - 2)
+        fields: dict[str, Any] = {"max_tokens": new_tokens}
+        if stop_ids or at_least:
+            if self.protocol != "prompt_logprobs":
+                raise UsageError(
+                    f"{self.name} cannot end a reply at a token",
+                    expected="a server of vLLM, for tasks whose replies end there",
+                    fix="use --mode likelihood, or a task without it",
+                )
+            fields |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
+        return [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], fields)]
+
+    def describe(self) -> dict[str, Any]:
+        """What a result records about its model; JSON values only."""
+        return {
+            "name": self.name,
+            "source": f"{self.name} {self.served_model}",
+            "adapter": None,
+            "served_model": self.served_model,
+            "served_length": self.served_length,
+            "server": self._card.get("owned_by"),
+            "server_version": _version(self._client),
+            "served_from": self._card.get("root"),
+            "protocol": self.protocol,
+            "trained_length": None,
+            "max_positions": self.max_positions,
+            "tokenizer": type(self.tokenizer).__name__,
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """What can be known of a served model: its name, what it was loaded from, its maximum, the tokenizer."""
+        from lengthwise.text import tokenizer_fingerprint
+
+        return {
+            "served name": self.served_model,
+            "served weights": str(self._card.get("root")),
+            "served length": str(self.served_length),
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+        }
+
+    def _complete(self, prompts: Sequence[Any], fields: Any) -> list[Any]:
+        common = {"model": self.served_model, "max_tokens": 1, "temperature": 0}
+        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
+        return self._client.post(f"{self._client.url}/completions", bodies)
+
+    def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[list[float]]:
+        protocol = protocol or self.protocol
+        answers = self._complete(prompts, PROTOCOLS[protocol])
+        return [log_probs(protocol, answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)]
+
+    def _probed(self) -> str:
+        """The first protocol that holds on a short prompt and on its beginning.
+
+        Raises:
+            UsageError: none does; says what is wrong with each.
+        """
+        ids = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)[:_PROBED]
+        reasons = []
+        for protocol in PROTOCOLS:
+            try:
+                reason = _misfit(*self._log_probs([ids, ids[:-4]], protocol))
+            except Refused as error:
+                if error.status in (401, 403, 404):
+                    raise
+                reason = error.problem
+            if reason is None:
+                return protocol
+            reasons.append(f"{protocol}: {reason}")
+        raise UsageError(
+            f"{self.name} ({self._card.get('owned_by') or 'a server without a name'}) gives no log-probabilities of "
+            f"prompts ({'; '.join(reasons)})",
+            expected="vLLM, SGLang, or another server with prompt_logprobs or echo on /v1/completions",
+        )
+
+    def _check_tokenizer(self) -> None:
+        """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
+        ours = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)
+        body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
+        try:
+            [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
+            theirs = list(answer["tokens"])
+        except (Refused, KeyError, TypeError):
+            theirs = []
+        seen, same = len(theirs), theirs == ours
+        if not theirs:
+            # A server without /tokenize, or with one that takes other fields (llama.cpp), counts them.
+            [answer] = self._complete([PROBE], {})
+            seen = (answer.get("usage") or {}).get("prompt_tokens")
+            # Servers add special tokens to a text as the tokenizer does.
+            same = seen in (len(ours), len(self.tokenizer(PROBE).input_ids))
+        if not same:
+            raise UsageError(
+                f"the tokenizer {self.tokenizer.name_or_path!r} makes {len(ours)} tokens of a text of which "
+                f"{self.name} makes {seen}" + (" others" if seen == len(ours) else ""),
+                expected="the tokenizer of the served model",
+                fix="--tokenizer with the checkpoint that the server loaded",
+            )
+
+
+def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
+    """What is wrong with the log-probabilities of a text and of its beginning; None if they fit each other."""
+    if not all(map(math.isfinite, whole)):
+        return "numbers that are no log-probabilities"
+    if max(whole) - min(whole) < 1e-3:
+        return "the same number for every token"
+    apart = max(abs(a - b) for a, b in zip(whole, beginning, strict=False))
+    if apart > _ROUNDING:
+        return f"a token's number changes by {apart:.3g} nats with what follows it"
+    return None
+
+
+def _card(client: Client, served_model: str | None) -> dict[str, Any]:
+    """What the server's list says of the model.
+
+    Raises:
+        UsageError: no such model is served, or several are and none is named.
+    """
+    listed = client.get(f"{client.url}/models")
+    try:
+        named = {card["id"]: card for card in listed["data"]}
+    except (KeyError, TypeError):
+        # Another list, or null where nothing is served.
+        named = {}
+    if served_model is None and len(named) == 1:
+        return next(iter(named.values()))
+    if served_model in named:
+        return named[served_model]
+    problem = f"does not serve {served_model!r}" if served_model else "serves several models, or none"
+    raise UsageError(
+        f"{client.url} {problem}", expected=f"--served-model with one of: {', '.join(named) or 'none'}"
+    )
+
+
+def _served_tokenizer(card: dict[str, Any]) -> Any:
+    try:
+        return read_tokenizer(str(card.get("root") or card["id"]))
+    except LengthwiseError as error:
+        raise MissingError(
+            f"the tokenizer of the served model {card['id']} is not known here: {error.problem}",
+            fix="--tokenizer with its hub id or folder",
+        ) from error
+
+
+def _version(client: Client) -> str | None:
+    """What vLLM says of itself; None from other servers."""
+    try:
+        return str(client.get(f"{client.root}/version")["version"])
+    except (LengthwiseError, KeyError, TypeError):
+        return None

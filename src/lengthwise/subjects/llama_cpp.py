@@ -1,0 +1,265 @@
+"""A GGUF file read by llama.cpp in this process (`llama.cpp:FILE.gguf`), through the C interface of llama-cpp-python.
+
+llama.cpp reads a text in batches, each through its cache of keys and values, and so does this. The logits of a batch
+are handed on in pieces; no tensor of [T, V] is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import re
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.files import LLAMA_CPP, named_path
+from lengthwise.settings import Subject
+from lengthwise.subjects.path import ReadingPath, reading_path
+from lengthwise.text import tokenizer_fingerprint
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BATCH = 512
+"""The most tokens of a batch, and llama.cpp's own default."""
+CACHE_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q5_1": 7,
+    "q5_0": 6,
+    "q4_1": 3,
+    "q4_0": 2,
+    "iq4_nl": 20,
+}
+"""The types of keys and values in the cache, by llama.cpp's names, with their numbers in ggml.h."""
+ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
+"""llama.cpp's rope scalings, with their numbers in llama.h."""
+INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
+_BLOCKS, _BLOCK = 1024, 4096
+"""Blocks of the file that a fingerprint reads, and the bytes of each."""
+_ERROR = 4
+"""The level of errors in llama.cpp's log."""
+_LOG: list[Any] = []
+"""The log callback that llama.cpp has: it keeps no reference, and calls it until another one is set."""
+
+
+class LlamaCpp:
+    """A model that llama.cpp runs, as a `Predictor`. Weights are not repacked for the processor.
+
+    Args:
+        subject: its model is `llama.cpp:FILE.gguf`. `kv_cache` is one of `CACHE_TYPES` (default f16); `rope_scaling`
+            is none, linear:FACTOR or yarn:FACTOR (default: what the file says); `n_ctx` the tokens that the context
+            has room for (default: as many as are read); `read=chunks=N` the tokens of a batch (default 512);
+            `tokenizer` the hub id or folder of a tokenizer.
+        tokenizer: one to use where the subject names none; None: the file's own, as transformers reads it.
+
+    Raises:
+        UsageError: a setting that llama.cpp has not, a file that it cannot read.
+        MissingError: llama-cpp-python or the file is missing.
+    """
+
+    def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
+        self.name = subject.model
+        self.kv_cache = subject.kv_cache or "f16"
+        if self.kv_cache not in CACHE_TYPES:
+            raise UsageError(f"no cache {self.kv_cache!r}", expected=nearest(self.kv_cache, CACHE_TYPES))
+        self.rope_scaling, self._rope = subject.rope_scaling, rope_settings(subject.rope_scaling)
+        path = reading_path(subject)
+        if path.chunk is not None and path.chunk > BATCH:
+            raise UsageError(f"read is {subject.read!r}", expected=f"batches of at most {BATCH} tokens")
+        # A batch reads from the cache from the first token on: it is no chunk.
+        self.batch, self.path = path.chunk or BATCH, ReadingPath(decode=path.decode)
+        self.max_positions = subject.n_ctx
+        self.file = named_path(self.name.removeprefix(LLAMA_CPP), what="the GGUF file").absolute()
+        try:
+            # By name: this module has the same.
+            c: Any = importlib.import_module("llama_cpp")
+        # A library that was built for another machine raises other errors than ImportError.
+        except (ImportError, OSError, RuntimeError) as error:
+            raise MissingError(f"llama.cpp cannot be loaded: {reason(error)}", fix=INSTALL) from error
+        if not self.file.is_file():
+            raise MissingError(f"there is no file {self.file}", expected=f"{LLAMA_CPP}FILE.gguf")
+        self._c, self._said = c, list[str]()
+        self._model = self._loaded(gpu=subject.device != "cpu")
+        weakref.finalize(self, c.llama_model_free, self._model)
+        self._vocabulary = c.llama_model_get_vocab(self._model)
+        self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
+        self.trained_length: int | None = c.llama_model_n_ctx_train(self._model)
+        if (named := subject.tokenizer or tokenizer) is None:
+            own = ResolvedModel(self.name, str(self.file.parent))
+            named = read_tokenizer(own, gguf_file=self.file.name)
+        self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named
+        self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
+        self._turn = 0
+        """Which reading the context belongs to."""
+
+    def check_ready(self, tokens: int) -> None:
+        """Raise UsageError if no context of `tokens` tokens can be made."""
+        if self.max_positions is not None and tokens > self.max_positions:
+            problem = f"{tokens} tokens are read, and n_ctx is {self.max_positions}"
+            raise UsageError(problem, fix="leave n_ctx out, or use a shorter length")
+        self._context(tokens)
+
+    def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
+        """Logits after the tokens of `view` [T] from `first` on, in order: [n, V] at a time, fp32.
+
+        Raises:
+            LengthwiseError: llama.cpp failed, or another text was read in between.
+        """
+        c, context = self._c, self._context(len(view))
+        self._turn += 1
+        turn, begin, size = self._turn, 0, chunk_rows(self.vocab_size)
+        c.llama_memory_clear(c.llama_get_memory(context), True)
+        batch = c.llama_batch_init(self.batch, 0, 1)
+        try:
+            for piece in ReadingPath(self.batch, self.path.decode).pieces(len(view)):
+                batch.n_tokens = piece
+                for row, token in enumerate(view[begin : begin + piece]):
+                    batch.token[row], batch.pos[row] = int(token), begin + row
+                    batch.n_seq_id[row], batch.seq_id[row][0] = 1, 0
+                    batch.logits[row] = begin + row >= first
+                if code := c.llama_decode(context, batch):
+                    raise LengthwiseError(f"llama.cpp cannot read {self.name} ({code}): {self._last_words()}")
+                rows = min(piece, max(0, begin + piece - first))
+                begin += piece
+                for start in range(0, rows, size):
+                    n = min(size, rows - start)
+                    # llama.cpp writes the next batch's to the same place.
+                    place = c.llama_get_logits_ith(context, piece - rows + start)
+                    yield torch.from_numpy(np.ctypeslib.as_array(place, shape=(n, self.vocab_size)).copy())
+                    if turn != self._turn:
+                        raise LengthwiseError(f"{self.name} was asked for another text while it read one")
+        finally:
+            c.llama_batch_free(batch)
+
+    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """See `Predictor.token_losses`. Views are read one after the other."""
+        found = []
+        for index, (view, some) in enumerate(zip(views, labels, strict=True)):
+            first = len(view) - len(some)
+            left, parts = torch.from_numpy(np.array(some, dtype=np.int64)), []
+            for logits in self.logits(view, first):
+                labels_here, left = left[: len(logits)], left[len(logits) :]
+                parts.append(torch.nn.functional.cross_entropy(logits, labels_here, reduction="none"))
+            found.append(torch.cat(parts).double())
+            try:
+                require_finite(found[-1])
+            except NonFiniteLogits as error:
+                raise NonFiniteLogits(first + error.position, view=index) from error
+        return found
+
+    def next_logits(self, view: NDArray[Any]) -> Tensor:
+        """See `Predictor.next_logits`."""
+        return next(self.logits(view, len(view) - 1))
+
+    def ids_of(self, text: str) -> list[int]:
+        """The ids that llama.cpp itself makes of a text, without BOS: a wrong pre-tokenizer shows here."""
+        plain = text.encode()
+        room = (ctypes.c_int32 * (len(plain) + 16))()
+        count = self._c.llama_tokenize(self._vocabulary, plain, len(plain), room, len(room), False, False)
+        return list(room[: max(0, count)])
+
+    def fingerprint(self) -> dict[str, str]:
+        """Hashes of the file (its size and evenly spaced blocks) and of the tokenizer."""
+        size = self.file.stat().st_size
+        digest = hashlib.sha256(f"{size}\n".encode())
+        with self.file.open("rb") as stream:
+            for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
+                stream.seek(int(start))
+                digest.update(stream.read(_BLOCK))
+        return {"weights": digest.hexdigest()[:32], "tokenizer": tokenizer_fingerprint(self.tokenizer)}
+
+    def describe(self) -> dict[str, Any]:
+        """What a result records about its model; JSON values only."""
+        words = ctypes.create_string_buffer(256)
+        self._c.llama_model_desc(self._model, words, len(words))
+        return {
+            "name": self.name,
+            "source": str(self.file),
+            "architecture": words.value.decode(errors="replace"),
+            "parameters": self._c.llama_model_n_params(self._model),
+            "dtype": f"as in the file; cache {self.kv_cache}",
+            "vocab_size": self.vocab_size,
+            "trained_length": self.trained_length,
+            "rope_scaling": self.rope_scaling or "as in the file",
+            "batch": self.batch,
+            "llama-cpp-python": self._c.__version__,
+        }
+
+    def _loaded(self, *, gpu: bool) -> Any:
+        c, said = self._c, self._said
+
+        @c.llama_log_callback
+        def log(level: int, text: bytes, _: Any) -> None:
+            if level == _ERROR:
+                said.append(text.decode(errors="replace"))
+
+        _LOG[:] = [log]
+        c.llama_log_set(log, ctypes.c_void_p(0))
+        c.llama_backend_init()
+        how = c.llama_model_default_params()
+        how.use_extra_bufts = False
+        how.n_gpu_layers = -1 if gpu else 0
+        model = c.llama_model_load_from_file(str(self.file).encode(), how)
+        if not model:
+            expected = "a whole GGUF file of a model that this llama.cpp knows"
+            raise UsageError(f"llama.cpp cannot read {self.file}: {self._last_words()}", expected=expected)
+        return model
+
+    def _context(self, tokens: int) -> Any:
+        """A context with room for `tokens` tokens."""
+        room = self.max_positions or tokens
+        if self._open is not None:
+            had, context, free = self._open
+            if had >= room:
+                return context
+            free()
+        how = (c := self._c).llama_context_default_params()
+        how.n_ctx, how.n_batch, how.n_ubatch = room, self.batch, self.batch
+        how.n_threads = how.n_threads_batch = torch.get_num_threads()
+        # As llama-server does: a sliding window's cache is no longer than the window.
+        how.swa_full = False
+        how.type_k = how.type_v = CACHE_TYPES[self.kv_cache]
+        if self.kv_cache == "f32":
+            # Flash attention would round it to f16.
+            how.flash_attn_type = 0
+        for name, value in self._rope.items():
+            setattr(how, name, value)
+        context = c.llama_init_from_model(self._model, how)
+        if not context:
+            raise UsageError(
+                f"llama.cpp cannot make a context of {room} tokens for {self.name}: {self._last_words()}",
+                expected="memory for it, and a cache type that this model and machine take",
+            )
+        self._open = room, context, weakref.finalize(self, c.llama_free, context)
+        return context
+
+    def _last_words(self) -> str:
+        return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
+
+
+def rope_settings(scaling: str | None) -> dict[str, Any]:
+    """The context's settings for `none`, `linear:FACTOR` or `yarn:FACTOR`; none of them: as the file says.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if scaling is None:
+        return {}
+    match = re.fullmatch(r"(none)|(linear|yarn):(\d+(?:\.\d+)?)", scaling)
+    if match is None or (match[3] and float(match[3]) <= 1):
+        expected = "none, linear:FACTOR or yarn:FACTOR, with a factor above 1"
+        raise UsageError(f"rope_scaling is {scaling!r}", expected=expected)
+    scale = {"rope_freq_scale": 1 / float(match[3])} if match[3] else {}
+    return {"rope_scaling_type": ROPE_SCALINGS[match[1] or match[2]], **scale}

@@ -1,0 +1,241 @@
+"""What a run would take, before any weight is loaded: parameters, memory and time (`--dry-run`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
+from lengthwise.checkpoints.head import CHUNK_BYTES
+from lengthwise.checkpoints.known_shapes import known_config
+from lengthwise.checkpoints.loading import model_skeleton
+from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, trained_length
+from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
+from lengthwise.errors import MissingError
+from lengthwise.files import runs_elsewhere
+from lengthwise.machine import product_rate, usable_device
+from lengthwise.settings import Subject
+from lengthwise.subjects.opening import open_model
+from lengthwise.subjects.path import cache_maker, reading_path
+
+_UNKNOWN = "not known before the model has been made (at its first use)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run takes of a machine; None where that is not known yet."""
+
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    device: str | None = None
+    dtype: str | None = None
+    memory_bytes: int | None = None
+    memory_basis: str = _UNKNOWN
+    seconds_at_least: float | None = None
+    seconds_basis: str = _UNKNOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; what only some runs have is left out where it is None."""
+        optional = ("trainable_parameters", "device", "dtype")
+        return {
+            name: value for name, value in asdict(self).items() if value is not None or name not in optional
+        }
+
+
+_COST_ELSEWHERE = {
+    "an endpoint": Cost(
+        memory_basis="the server's", seconds_basis="the server's, and that of as many requests"
+    ),
+    "read by llama.cpp": Cost(
+        memory_basis="llama.cpp's: the file and its cache", seconds_basis="llama.cpp's"
+    ),
+}
+"""What is known of a model whose weights are not loaded here, by `runs_elsewhere`."""
+
+
+def unknown_cost(model: str) -> Cost | None:
+    """What is known of a model that is made or converted at its first use; None if its configuration is there."""
+    if model in EMBEDDED and made_folder(model) is None:
+        return Cost(parameters=EMBEDDED[model].parameters)
+    return Cost() if model.lower().endswith(".gguf") and not runs_elsewhere(model) else None
+
+
+def planned_config(name: str) -> Any:
+    """The configuration of a model; where it cannot be read, that of a known shape.
+
+    Raises:
+        UsageError, MissingError: as `read_config`, for a model without a known shape.
+    """
+    try:
+        return read_config(name)
+    except MissingError:
+        if (config := known_config(name)) is None:
+            raise
+        return config
+
+
+def cost_by_shape(subject: Subject) -> Cost | None:
+    """What is known without the tokenizer of a model with a known shape: nothing of the tokens; None for others."""
+    if known_config(subject.model) is None:
+        return None
+    return replace(
+        reading_cost(subject, tokens=0, at_once=0, longest=0),
+        memory_basis="weights exactly, by the known shape of the model; a few chunks of logits; without activations",
+        seconds_at_least=None,
+        seconds_basis="not known without the tokenizer of the model",
+    )
+
+
+def reading_cost(
+    subject: Subject, *, tokens: int, at_once: int, longest: int, cached: int = 0, decoded: int = 0
+) -> Cost:
+    """The cost of reading `tokens` tokens in all, without gradients.
+
+    Args:
+        subject: the model, and how it is loaded.
+        tokens: in all forward passes.
+        at_once: in the largest pass, all rows of the batch.
+        longest: in the longest row.
+        cached: whose keys and values are kept, copies included; those of reading in pieces come on top.
+        decoded: how many of the tokens are read one at a time, if the subject reads so.
+
+    Raises:
+        UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
+    """
+    config = planned_config(subject.model)
+    model = model_skeleton(config)
+    check_positions_fit(max_positions(model), longest, name=subject.model)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    dtype: str = subject.dtype
+    if dtype == "auto":
+        dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
+    device = usable_device(subject.device)
+    itemsize = getattr(torch, dtype).itemsize
+    if not reading_path(subject).in_one_pass:
+        cached += at_once
+    memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
+    memory += cache_bytes(config, cached, itemsize=itemsize)
+    if subject.quantize is not None:
+        memory -= bytes_saved(layers_to_quantize(model), subject.quantize, itemsize=itemsize)
+    decoded = decoded if reading_path(subject).decode else 0
+    seconds, basis = seconds_at_least(2 * parameters * (tokens - decoded), device=device, dtype=dtype)
+    if decoded:
+        one_by_one = 2 * parameters * decoded / product_rate(device, dtype, one_row=True)
+        seconds = round(seconds + one_by_one, 1)
+        basis += f"; {one_by_one:.2g} s of it for {decoded:,} passes of one token, at the rate of one row"
+    return Cost(
+        parameters=parameters,
+        device=device,
+        dtype=dtype,
+        memory_bytes=memory,
+        memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
+        f"{'keys and values that are kept; ' if cached else ''}without the libraries' own few hundred MB",
+        seconds_at_least=seconds,
+        seconds_basis=basis,
+    )
+
+
+def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
+    """The cost of reading the same tokens with one model, or with two that are loaded together.
+
+    What is known of two costs is added; of models whose weights are elsewhere nothing is.
+
+    Raises:
+        UsageError, MissingError: as `reading_cost`.
+    """
+    here = [side for side in sides if not runs_elsewhere(side.model)]
+    local = [reading_cost(side, **read) for side in here]
+    if not local:
+        return _COST_ELSEWHERE[runs_elsewhere(sides[0].model) or ""]
+    return replace(
+        local[0],
+        memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
+        seconds_at_least=sum(cost.seconds_at_least or 0.0 for cost in local),
+        # A side that decodes says more.
+        seconds_basis=local[-1 if reading_path(here[-1]).decode else 0].seconds_basis,
+    )
+
+
+def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:
+    """Bytes of the weights, of one layer's activations for `at_once` tokens, and of a few chunks of logits."""
+    text = config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
+    values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
+    return values * itemsize + 4 * CHUNK_BYTES
+
+
+def cache_bytes(config: Any, tokens: int, *, itemsize: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens: 2 x layers x key heads x head_dim a token.
+
+    As if every layer kept all of them: an upper bound for layers with a sliding window. 0 for a model without heads
+    of attention, whose state does not grow.
+    """
+    text = config.get_text_config()
+    if getattr(text, "num_attention_heads", None) is None:
+        return 0
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return 2 * text.num_hidden_layers * heads * head_dim * tokens * itemsize
+
+
+def layers_to_quantize(model: Any) -> list[nn.Linear]:
+    """The layers of an unquantised model whose weights would be kept in 4 or 8 bits: the linear ones but the head."""
+    head = set(model.get_output_embeddings().modules())
+    return [m for m in model.modules() if isinstance(m, nn.Linear) and m not in head]
+
+
+def bytes_saved(layers: Iterable[nn.Linear], method: str, *, itemsize: int) -> int:
+    """Bytes that quantising these layers saves, of weights of `itemsize` bytes.
+
+    nf4 keeps half a byte a weight, for each 64 of them a scale of 1 byte, and 4 bytes for each 256 scales. int8 keeps
+    a byte a weight, and 4 for each row.
+    """
+    kept = before = 0.0
+    for layer in layers:
+        weights = layer.in_features * layer.out_features
+        before += itemsize * weights
+        kept += (
+            weights * (1 / 2 + (1 + 4 / 256) / 64) if method == "nf4" else weights + 4 * layer.out_features
+        )
+    return round(before - kept)
+
+
+def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:
+    """The time of the matrix products alone, and a sentence on where it comes from.
+
+    Args:
+        operations: floating-point operations of all matrix products.
+        device: a torch device.
+        dtype: of the products.
+    """
+    rate = product_rate(device, dtype)
+    return round(operations / rate, 1), (
+        f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "
+        "with one product; attention and all else come on top, so expect up to three times it"
+    )
+
+
+def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
+    """A `Reader` of a subject, without weights; an endpoint is opened, with `tokenizer` if it names none.
+
+    Raises:
+        UsageError, MissingError: as `open_model`, for what does not need the weights.
+    """
+    if runs_elsewhere(subject.model):
+        return open_model(subject, tokenizer=tokenizer)
+    cache_maker(subject)
+    resolved = resolve(subject.model)
+    config = read_config(resolved)
+    return SimpleNamespace(
+        name=subject.model,
+        path=reading_path(subject),
+        tokenizer=read_tokenizer(resolved),
+        trained_length=trained_length(config),
+        max_positions=max_positions(model_skeleton(config)),
+    )

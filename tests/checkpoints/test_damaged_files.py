@@ -1,0 +1,148 @@
+"""Damaged model folders, adapters and GGUF files: named, explained, never unpickled."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.subjects import load
+from lengthwise.testing import save_tiny_model, tiny_llama
+from tests.checkpoints.adapters import with_lora
+from tests.checkpoints.folders import rewritten
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "garbage": lambda data: bytes(range(256)) * 20,
+    "nested": lambda data: b"[" * 100_000,
+    "list": lambda data: b"[1, 2]",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder `model` and an adapter `adapter`."""
+    folder = tmp_path_factory.mktemp("made")
+    save_tiny_model(folder / "model")
+    with_lora(tiny_llama()).save_pretrained(folder / "adapter")
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def failing(copy: Path, adapter: bool = True) -> str:
+    """The error of loading, which is explained and suggests nothing unsafe."""
+    with pytest.raises((MissingError, UsageError)) as raised:
+        load(str(copy / "model"), device="cpu", adapter=str(copy / "adapter") if adapter else None)
+    text = str(raised.value)
+    assert "weights_only" not in text
+    assert len(text) < 1500
+    return text
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model/config.json",
+        "model/tokenizer.json",
+        "model/tokenizer_config.json",
+        "model/model.safetensors",
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+    ],
+)
+def test_a_damaged_file_is_named(copy: Path, name: str, damage: str):
+    (copy / name).write_bytes(DAMAGES[damage]((copy / name).read_bytes()))
+    assert str(copy / name) in failing(copy)
+
+
+class Malicious:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        import os
+
+        return os.mkdir, (str(self.target),)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch", "cut", "empty"])
+@pytest.mark.parametrize(
+    ("folder", "safe", "name"),
+    [
+        ("adapter", "adapter_model.safetensors", "adapter_model.bin"),
+        ("model", "model.safetensors", "pytorch_model.bin"),
+    ],
+)
+def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, name: str, kind: str):
+    (copy / folder / safe).unlink()
+    file, ran = copy / folder / name, copy / "ran"
+    if kind == "pickle":
+        file.write_bytes(pickle.dumps(Malicious(ran)))
+    elif kind == "torch":
+        torch.save({"weight": Malicious(ran)}, file)
+    else:
+        torch.save({"weight": torch.zeros(100)}, file)
+        file.write_bytes(file.read_bytes()[: 300 if kind == "cut" else 0])
+    assert name in failing(copy)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (
+            "config.json",
+            {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}},
+        ),
+        (
+            "tokenizer_config.json",
+            {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}},
+        ),
+    ],
+)
+def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeypatch: pytest.MonkeyPatch):
+    """Nor does transformers ask on standard input, where a script may answer anything."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    folder, ran = Path(rewritten(copy / "model", file, **change)), copy / "ran"
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    assert "brings code of its own" in failing(copy, adapter=False)
+    assert not ran.exists()
+
+
+def test_code_beside_a_type_that_transformers_has_is_not_run(copy: Path):
+    own, ran = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}, copy / "ran"
+    folder = Path(rewritten(copy / "model", auto_map=own))
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    assert load(str(folder), device="cpu").config.model_type == "llama"
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
+)
+def test_wrong_values_of_an_adapter(copy: Path, change: dict):
+    rewritten(copy / "adapter", "adapter_config.json", **change)
+    assert str(copy / "adapter") in failing(copy)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}],
+)
+def test_wrong_values_of_a_configuration(copy: Path, change: dict):
+    rewritten(copy / "model", **change)
+    assert str(copy / "model") in failing(copy, adapter=False)

@@ -1,0 +1,361 @@
+"""Each planted fault is found by its name, and every model that is as its configuration says is left in peace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import lengthwise
+from lengthwise.checkpoints.doctor import check_rope, examine
+from lengthwise.checkpoints.extending import extend
+from lengthwise.checkpoints.extension import RECORD
+from lengthwise.checkpoints.position_limits import impossible
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.saving import save_whole
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.checkpoints.adapters import with_lora
+from tests.checkpoints.folders import rewritten
+
+L0 = 4096
+LENGTH = {"original_max_position_embeddings": L0}
+LISTS = {"short_factor": [1.0] * 32, "long_factor": [1.0 + k / 16 for k in range(32)]}
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, **LENGTH},
+    "llama3": {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH},
+    "longrope": {"factor": 4.0, **LISTS, **LENGTH},
+    "proportional": {"partial_rotary_factor": 0.5},
+}
+SCALED = ["linear", "yarn", "llama3"]
+
+
+def roped(kind: str = "default", /, **changed: Any) -> Any:
+    """A tiny Llama with heads of 64, where methods differ as in a real model."""
+    rope = {"rope_type": kind, "rope_theta": 10_000.0, **ROPES[kind], **changed}
+    with quiet_transformers():
+        return tiny_llama(head_dim=64, max_position_embeddings=4 * L0, rope_parameters=rope)
+
+
+def plant(model: Any, donor: Any) -> Any:
+    """The model with the frequencies and the scaling of another one, and its own configuration."""
+    mine, other = model.model.rotary_emb, donor.model.rotary_emb
+    mine.inv_freq = other.inv_freq.clone()
+    mine.attention_scaling = other.attention_scaling
+    return model
+
+
+def faults(model: Any, **arguments: Any) -> str:
+    with pytest.raises(LengthwiseError) as caught:
+        check_rope(model, **arguments)
+    assert caught.value.exit_code == 1
+    assert caught.value.fix
+    return caught.value.problem
+
+
+DROPPED = "scaling dropped: model.model.rotary_emb.inv_freq has the frequencies of plain rope, base 10,000"
+BASES = {500_000.0: "base 500,000", 41_829.36592889948: "base 41,829."}
+LENGTHS = [(kind, length) for kind in ("yarn", "llama3") for length in (2048, 4 * L0)]
+ROPED = ["default", *SCALED, "longrope"]
+# What the configuration says, what the model does, and what is found.
+PLANTED: list[tuple[str, str, dict[str, Any], str, str]] = [
+    *((kind, "default", {}, DROPPED, f"says {kind} by 4") for kind in SCALED),
+    *((kind, kind, {"rope_theta": base}, "wrong base:", BASES[base]) for kind in ROPED for base in BASES),
+    ("yarn", "default", {"rope_theta": 1e6}, "scaling dropped, wrong base:", "base 1,000,000"),
+    *((kind, kind, {"factor": 3.5}, "wrong factor:", "by 3.5 from") for kind in SCALED),
+    *(
+        (kind, kind, {next(iter(LENGTH)): n}, "wrong original length:", "tokens, base 10,000;")
+        for kind, n in LENGTHS
+    ),
+    ("yarn", "linear", {}, "another method:", "frequencies of pi by 4 from"),
+    ("default", "llama3", {}, "another method:", "frequencies of llama3 by 4 from"),
+]
+UNSCALED = "attention scaling lost: model.model.rotary_emb.attention_scaling is 1, not 1.13863"
+BROKEN: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("dynamic", lambda rotary: setattr(rotary, "rope_type", "default"), "scaling dropped:"),
+    ("longrope", lambda rotary: setattr(rotary, "rope_type", "default"), "scaling dropped:"),
+    ("yarn", lambda rotary: setattr(rotary, "attention_scaling", 1.0), UNSCALED),
+    # Values that were not filled, and garbage.
+    ("default", lambda rotary: rotary.inv_freq.fill_(0.0), "no frequencies:"),
+    ("default", lambda rotary: rotary.inv_freq.fill_(float("nan")), "no frequencies:"),
+    ("default", lambda rotary: rotary.inv_freq.fill_(-1.0), "no frequencies:"),
+    ("llama3", lambda rotary: rotary.to("meta"), "no frequencies:"),
+    ("llama3", lambda rotary: rotary.inv_freq.uniform_(), "unknown frequencies:"),
+]
+
+
+class TestFaults:
+    @pytest.mark.parametrize(("kind", "does", "changed", "name", "words"), PLANTED)
+    def test_other_frequencies(self, kind: str, does: str, changed: Any, name: str, words: str) -> None:
+        found = faults(plant(roped(kind), roped(does, **changed)))
+        assert found.startswith(name)
+        assert words in found
+        # YaRN rounds the ends of its ramp, so other lengths may give the same frequencies.
+        assert "length" not in name or "from 4,096 tokens, base 10,000;" not in found
+
+    @pytest.mark.parametrize(("kind", "breaks", "name"), BROKEN)
+    def test_broken_modules(self, kind: str, breaks: Callable[[Any], Any], name: str) -> None:
+        model = roped(kind)
+        breaks(model.model.rotary_emb)
+        assert faults(model).startswith(name)
+
+    @pytest.mark.parametrize("kind", ROPES)
+    def test_frequencies_rounded(self, kind: str) -> None:
+        found = faults(roped(kind).to(torch.bfloat16))
+        assert found.startswith("frequencies rounded:")
+        assert "position 16,384" in found
+
+    def test_configurations(self) -> None:
+        model = roped()
+        model.config.rope_parameters = roped("yarn").config.rope_parameters
+        assert faults(model).startswith("scaling dropped:")
+        # A factor that the type ignores.
+        assert faults(roped(factor=4.0)).startswith("scaling dropped:")
+        model = plant(roped(), roped(rope_theta=1e6))
+        del model.config.max_position_embeddings
+        assert faults(model).startswith("wrong base:")
+
+    def test_one_type_of_layer(self) -> None:
+        model: Any = tiny_model("gemma3-text", num_hidden_layers=6)
+        rotary = model.model.rotary_emb
+        rotary.full_attention_inv_freq.copy_(rotary.sliding_attention_inv_freq)
+        found = faults(model)
+        assert found.startswith("wrong base: model.model.rotary_emb.full_attention_inv_freq")
+        assert "\n" not in found
+
+    def test_an_extension_that_the_configuration_lost(self) -> None:
+        model, plain = tiny_llama(), tiny_llama()
+        extend(model, "yarn", factor=2.0)
+        setattr(plain.config, RECORD, getattr(model.config, RECORD))
+        assert faults(plain).startswith("scaling dropped: the model was extended (yarn by 2)")
+
+    @pytest.mark.parametrize("method", ["clex", "eabf"])
+    def test_an_extension_that_plain_transformers_loads_in_part(self, method: str, tmp_path: Path) -> None:
+        model = tiny_llama()
+        extend(model, method, factor=2.0, **({"skip_layers": 1} if method == "eabf" else {}))
+        with quiet_transformers():
+            save_whole(model, tiny_tokenizer(), tmp_path / "m")
+            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+        assert faults(loaded).startswith("scaling dropped")
+        assert check_rope(lengthwise.load(str(tmp_path / "m")))["positions"]
+
+
+class TestNulls:
+    @pytest.mark.parametrize("kind", ROPES)
+    def test_every_type_of_transformers(self, kind: str) -> None:
+        model = roped(kind)
+        assert lengthwise.check_rope(model)["faults"] == []
+        # The buffers of some types follow the input.
+        for length in (8, 3 * L0, 5 * L0, 8):
+            position_ids = torch.arange(length)[None]
+            model.model.rotary_emb(torch.zeros(1), position_ids)
+            assert check_rope(model)["faults"] == []
+
+    @pytest.mark.parametrize("method", ROPE_METHODS)
+    @pytest.mark.parametrize("factor", [1.0, 2.0])
+    def test_every_method_of_lengthwise(self, method: str, factor: float) -> None:
+        model = tiny_llama(head_dim=64, max_position_embeddings=L0)
+        options = {"eabf": {"skip_layers": 1}, "longrope": {"long_factor": LISTS["long_factor"]}}
+        extend(model, method, factor=factor, **options.get(method, {}))
+        assert check_rope(model)["faults"] == []
+        assert check_rope(model)["trained_length"] == L0
+
+    @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+    def test_every_architecture(self, name: str) -> None:
+        report = check_rope(tiny_model(name))
+        table = {"gpt2": 64, "opt": 64, "gptj-bias": 64}.get(name)
+        assert report["position_table"] == table
+        rope = "ALiBi" if name == "bloom-alibi" else "plain rope, base"
+        assert report["positions"][0].startswith("a table of 64 positions" if table else rope)
+
+    @pytest.mark.parametrize("name", ["gemma3-text", "phi3", "gpt-neox", "mistral", "cohere-scale", "olmo2"])
+    def test_extended_architectures(self, name: str) -> None:
+        model = tiny_model(name, num_hidden_layers=6)
+        extend(model, "yarn", factor=2.0)
+        assert "yarn by 2 from 64 tokens" in check_rope(model)["positions"][-1]
+
+    @pytest.mark.parametrize(
+        ("model_type", "head_dim", "rope"),
+        [
+            ("hunyuan_v1_dense", 64, {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}),
+            # A rotated width of 21.
+            ("glm4_moe", 42, {"rope_type": "default", "partial_rotary_factor": 0.5}),
+        ],
+    )
+    def test_ropes_of_their_own(self, model_type: str, head_dim: int, rope: dict[str, Any]) -> None:
+        sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": head_dim}
+        rope = {**rope, "rope_theta": 10_000.0}
+        config = AutoConfig.for_model(model_type, **sizes, **heads, rope_parameters=rope)
+        with quiet_transformers():
+            assert check_rope(AutoModelForCausalLM.from_config(config))["faults"] == []
+
+    def test_layers_with_windows(self) -> None:
+        report = check_rope(tiny_model("gemma3-text", num_hidden_layers=6))
+        assert report["positions"] == [
+            "plain rope, base 10,000, in 5 sliding_attention layers",
+            "plain rope, base 1,000,000, in 1 full_attention layers",
+        ]
+        assert report["sliding_window"] == "16 tokens in 5 layers"
+        assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
+
+    def test_the_model_is_left_as_it_is(self) -> None:
+        model = roped("dynamic")
+        before = {name: value.clone() for name, value in model.named_buffers()}
+        assert check_rope(torch.nn.parallel.DataParallel(model))["faults"] == []
+        for name, value in model.named_buffers():
+            assert torch.equal(before[name], value), name
+
+
+class TestAdapters:
+    @staticmethod
+    def saved(tmp_path: Path, *, trained: bool = True, method: str | None = None) -> tuple[str, str]:
+        """Folders of a plain base model and of an adapter for it."""
+        base = tiny_llama()
+        save_whole(base, tiny_tokenizer(), tmp_path / "base")
+        if method is not None:
+            extend(base, method, factor=2.0)
+        save_whole(with_lora(base, init_lora_weights=not trained), tiny_tokenizer(), tmp_path / "adapter")
+        return str(tmp_path / "base"), str(tmp_path / "adapter")
+
+    def test_a_loaded_one(self, tmp_path: Path) -> None:
+        base, adapter = self.saved(tmp_path, method="yarn")
+        loaded = lengthwise.load(base, adapter=adapter)
+        assert check_rope(loaded)["positions"] == ["yarn by 2 from 128 tokens, base 10,000"]
+        report = examine(base, adapter=adapter)
+        assert (report["adapter"], report["faults"]) == (adapter, [])
+
+    def test_on_a_base_without_its_extension(self, tmp_path: Path) -> None:
+        from peft import PeftModel
+
+        base, adapter = self.saved(tmp_path, method="yarn")
+        with quiet_transformers():
+            model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
+        assert "scaling dropped" in faults(model, adapter=adapter)
+
+    def test_that_was_never_trained(self, tmp_path: Path) -> None:
+        base, adapter = self.saved(tmp_path, trained=False)
+        assert faults(lengthwise.load(base, adapter=adapter)).startswith(
+            "adapter not loaded: every lora_B is zero"
+        )
+        assert "changes nothing yet" in str(
+            check_rope(with_lora(tiny_llama(), init_lora_weights=True))["notes"]
+        )
+
+    def test_whose_weights_have_other_names(self, tmp_path: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        base, adapter = self.saved(tmp_path)
+        file = Path(adapter) / "adapter_model.safetensors"
+        save_file({key.replace("q_proj", "query"): each for key, each in load_file(file).items()}, file)
+        with pytest.warns(UserWarning, match="missing adapter keys"):
+            loaded = lengthwise.load(base, adapter=adapter)
+        assert faults(loaded).startswith("adapter not loaded: 4 of 4 tensors")
+        # None at all.
+        assert faults(tiny_llama(), adapter="runs/lora").startswith("adapter not loaded:")
+
+
+class TestFolder:
+    @pytest.mark.parametrize("config_only", [False, True])
+    def test_two_sections_of_which_one_is_read(self, folder: Path, config_only: bool) -> None:
+        # As a README says that one makes a model of transformers 4 longer: the base becomes 10000, silently.
+        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
+        scaling = {"type": "yarn", "factor": 4.0, **LENGTH}
+        report = examine(rewritten(folder, **rope, rope_scaling=scaling), config_only=config_only)
+        assert [each["fault"] for each in report["faults"]] == ["wrong base"]
+        assert "rope_theta = 500000.0" in report["faults"][0]["problem"]
+
+    def test_a_scaling_without_its_type(self, folder: Path) -> None:
+        written = {"rope_parameters": None, "rope_theta": 1e4, "rope_scaling": {"factor": 4.0}}
+        assert {each["fault"] for each in examine(rewritten(folder, **written))["faults"]} == {
+            "scaling dropped"
+        }
+
+    def test_an_original_length_that_is_a_guess(self, folder: Path) -> None:
+        rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
+        report = examine(rewritten(folder, rope_parameters=rope))
+        assert report["faults"] == []
+        assert "taken is max_position_embeddings, 128" in str(report["notes"])
+        report = examine(rewritten(folder, rope_parameters=rope | LENGTH, max_position_embeddings=2 * L0))
+        assert "max_position_embeddings = 8192" in str(report["notes"])
+
+    def test_older_spellings(self, folder: Path) -> None:
+        scaling = {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, **LENGTH}
+        old = {"rope_parameters": None, "rope_theta": 500_000, "rope_scaling": scaling}
+        report = examine(rewritten(folder, **old, max_position_embeddings=8 * L0))
+        assert report["faults"] == []
+        assert report["rope_parameters"]["rope_type"] == "llama3"
+        assert report["trained_length"] == L0
+        assert report["positions"] == ["llama3 by 8 from 4,096 tokens, base 500,000"]
+
+    def test_the_rest_of_the_report(self, folder: Path) -> None:
+        report = examine(str(folder))
+        assert report["tied_head"]
+        assert report["fused_objective"] == "yes"
+        assert (report["bos_token"], report["bos_added"]) == (None, False)
+        assert report["verdict"].endswith("plain rope, base 10,000, trained for 128 tokens.")
+        assert "not known" in examine(str(folder), config_only=True)["fused_objective"]
+
+    @pytest.mark.parametrize(
+        ("begins", "declared", "wrong"), [(1, True, False), (0, True, True), (2, None, True)]
+    )
+    def test_bos(self, folder: Path, begins: int, declared: bool | None, wrong: bool) -> None:
+        from tokenizers.processors import TemplateProcessing
+
+        tokenizer = tiny_tokenizer(bos_token="<|begin|>")
+        single, special = "<|begin|> " * begins + "$A", [("<|begin|>", tokenizer.bos_token_id)]
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+        tokenizer.save_pretrained(folder)
+        if declared is not None:
+            rewritten(folder, "tokenizer_config.json", add_bos_token=declared)
+        report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
+        assert report["bos_added"] == bool(begins)
+        assert [each["fault"] for each in report["faults"]] == ["wrong BOS"] * wrong
+
+    def test_an_adapter_needs_its_model(self, folder: Path) -> None:
+        with pytest.raises(UsageError):
+            examine(str(folder), adapter="runs/lora", config_only=True)
+
+
+def test_frequencies_that_are_a_little_off_have_a_name() -> None:
+    model = tiny_llama()
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq * 1.00002
+    with pytest.raises(LengthwiseError, match=r"inexact frequencies: .* off by up to 2e-05"):
+        check_rope(model)
+
+
+@pytest.mark.parametrize(
+    ("rope", "problem"),
+    [
+        ({"rope_type": "llama3", "low_freq_factor": 4.0, "high_freq_factor": 1.0}, "high_freq_factor = 1"),
+        ({"rope_type": "llama3", "low_freq_factor": 2.0, "high_freq_factor": 2.0}, "is not above"),
+        ({"rope_type": "yarn", "beta_fast": 1.0, "beta_slow": 32.0}, "beta_fast = 1"),
+        ({"rope_type": "linear", "factor": 0.5}, "shrinks"),
+        ({"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}, None),
+        ({"rope_type": "yarn"}, None),
+    ],
+    ids=str,
+)
+def test_settings_that_no_method_can_mean(rope: dict[str, object], problem: str | None) -> None:
+    found = impossible({"factor": 8.0, "rope_theta": 1e4, "original_max_position_embeddings": 256, **rope})
+    assert (problem is None) == (found is None)
+    assert problem is None or problem in str(found)
+
+
+def test_impossible_settings_are_a_fault_of_the_model(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 256,
+    }  # fmt: skip
+    folder = save_tiny_model(tmp_path / "model", max_position_embeddings=1024, rope_parameters=rope)
+    report = examine(str(folder))
+    assert "impossible settings" in report["verdict"]

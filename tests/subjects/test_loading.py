@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaModel
+
+from lengthwise.checkpoints import Head
+from lengthwise.checkpoints.resolve import quiet_transformers, read_config, resolve
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel, as_model, load, open_model
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
+from tests.checkpoints.adapters import with_lora
+from tests.checkpoints.folders import rewritten
+
+
+def save(model: Any, folder: Path, **options: Any) -> Path:
+    with quiet_transformers():
+        model.save_pretrained(folder, **options)
+        tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def logits(loaded: LoadedModel) -> torch.Tensor:
+    return loaded.head.logits(loaded.hidden_states(random_ids())).detach()
+
+
+class TestLoad:
+    def test_a_folder(self, folder: Path):
+        loaded = load(str(folder))
+        assert not loaded.model.training
+        assert isinstance(loaded.head, Head)
+        torch.testing.assert_close(logits(loaded), tiny_llama()(input_ids=random_ids()).logits.detach())
+        assert not loaded.hidden_states(random_ids()).requires_grad
+        assert loaded.name == loaded.source == str(folder)
+        assert (loaded.vocab_size, loaded.trained_length, loaded.max_positions) == (320, 128, None)
+        assert loaded.tokenizer.decode(loaded.tokenizer("the king").input_ids) == "the king"
+
+    def test_describe_is_json_and_names_what_matters(self, folder: Path):
+        described = load(str(folder), dtype="bfloat16", attn_implementation="eager").describe()
+        assert json.loads(json.dumps(described)) == described
+        assert described["dtype"] == "bfloat16"
+        assert described["attn_implementation"] == "eager"
+        assert described["parameters"] == 28832
+        assert described["head"] == "proven"
+        assert described["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
+
+    def test_dtype_auto_is_the_saved_one(self, tmp_path: Path):
+        save(tiny_llama().to(torch.bfloat16), tmp_path / "m")
+        assert load(str(tmp_path / "m")).model.dtype == torch.bfloat16
+        assert load(str(tmp_path / "m"), dtype="float32").model.dtype == torch.float32
+
+    @pytest.mark.parametrize(("times", "warned"), [(1.0, False), (60.0, True)])
+    def test_a_dtype_that_the_processor_emulates(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        times: float,
+        warned: bool,
+    ):
+        monkeypatch.setattr("lengthwise.checkpoints.loading.slowdown", lambda dtype: times)
+        load(str(folder), dtype="bfloat16")
+        assert ("60 times" in caplog.text) == warned
+        caplog.clear()
+        load(str(folder), dtype="float32")
+        assert not caplog.text
+
+    def test_unknown_dtype(self, folder: Path):
+        with pytest.raises(UsageError, match=r"'bflaot16'\n.*'bfloat16'"):
+            load(str(folder), dtype="bflaot16")
+
+    def test_unknown_attention(self, folder: Path):
+        with pytest.raises(UsageError, match="sdpaa"):
+            load(str(folder), attn_implementation="sdpaa")
+
+
+class TestAdapter:
+    @staticmethod
+    def save_adapter(path: Path, model: nn.Module) -> nn.Module:
+        wrapped = with_lora(model)
+        wrapped.save_pretrained(path)
+        return wrapped
+
+    def test_is_put_on_top(self, folder: Path, tmp_path: Path):
+        wrapped = self.save_adapter(tmp_path / "adapter", tiny_llama())
+        loaded = load(str(folder), adapter=str(tmp_path / "adapter"))
+        expected = wrapped(input_ids=random_ids()).logits.detach()
+        torch.testing.assert_close(logits(loaded), expected)
+        assert (expected - tiny_llama()(input_ids=random_ids()).logits).abs().max() > 0.01
+        assert loaded.describe()["adapter"] == str(tmp_path / "adapter")
+
+    def test_of_another_model(self, folder: Path, tmp_path: Path):
+        self.save_adapter(tmp_path / "adapter", tiny_llama(hidden_size=64))
+        with pytest.raises(UsageError):
+            load(str(folder), adapter=str(tmp_path / "adapter"))
+
+    def test_missing(self, folder: Path, tmp_path: Path):
+        with pytest.raises(MissingError):
+            load(str(folder), adapter=str(tmp_path / "nothing"))
+
+    def test_in_place_of_the_model(self, tmp_path: Path):
+        self.save_adapter(tmp_path / "adapter", tiny_llama())
+        with pytest.raises(MissingError, match="--adapter"):
+            load(str(tmp_path / "adapter"))
+
+
+class TestPositions:
+    @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+    def test_limit_is_where_the_model_itself_fails(self, name: str, tmp_path: Path):
+        loaded = LoadedModel(tiny_model(name), tiny_tokenizer(), name, name)
+        learned = name in ("gpt2", "opt", "gptj-bias")
+        assert loaded.max_positions == (64 if learned else None)
+        assert loaded.hidden_states(random_ids(1, 64)).isfinite().all()
+        if learned:
+            with pytest.raises((IndexError, RuntimeError)):
+                loaded.model(input_ids=random_ids(1, 65))
+            with pytest.raises(UsageError, match=r"65.*64"):
+                loaded.hidden_states(random_ids(1, 65))
+        else:
+            assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()
+
+    def test_position_ids_count_too(self):
+        loaded = LoadedModel(tiny_model("gpt2"), tiny_tokenizer(), "gpt2", "gpt2")
+        positions = torch.tensor([[*range(11), 64]])
+        with pytest.raises(UsageError, match="65"):
+            loaded.hidden_states(random_ids(1), position_ids=positions)
+
+
+class TestIncomplete:
+    @pytest.mark.parametrize("name", ["./nothing", "/no/such/model", "a/b/c", "nothing.gguf"])
+    def test_missing_path(self, name: str):
+        with pytest.raises(MissingError):
+            load(name)
+
+    def test_no_config(self, folder: Path):
+        (folder / "config.json").unlink()
+        with pytest.raises(MissingError, match=r"config\.json"):
+            load(str(folder))
+
+    def test_missing_shard_is_named(self, tmp_path: Path):
+        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        shard = sorted(folder.glob("*.safetensors"))[1]
+        shard.unlink()
+        with pytest.raises(MissingError, match=shard.name):
+            load(str(folder))
+
+    def test_damaged_index(self, tmp_path: Path):
+        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        (folder / "model.safetensors.index.json").write_text('{"weight_m')
+        with pytest.raises(MissingError, match=r"index\.json"):
+            load(str(folder))
+
+    def test_checkpoint_without_the_head(self, tmp_path: Path):
+        config = tiny_llama(tie_word_embeddings=False).config
+        folder = save(LlamaModel(config), tmp_path / "m")
+        with pytest.raises(MissingError, match=r"lm_head\.weight"):
+            load(rewritten(folder, architectures=["LlamaForCausalLM"]))
+
+    def test_config_of_another_size(self, folder: Path):
+        with pytest.raises(LengthwiseError):
+            load(rewritten(folder, intermediate_size=128))
+
+
+class TestNotCausal:
+    @pytest.mark.parametrize(
+        ("kind", "saved_as"),
+        [
+            ("bert", "BertForMaskedLM"),
+            ("t5", "T5ForConditionalGeneration"),
+            ("llama", "LlamaForSequenceClassification"),
+        ],
+    )
+    def test_saved_as_another_kind(self, folder: Path, kind: str, saved_as: str):
+        with pytest.raises(UsageError, match=saved_as):
+            load(rewritten(folder, model_type=kind, architectures=[saved_as]))
+
+    def test_unknown_model_type(self, folder: Path):
+        with pytest.raises(UsageError, match="lama"):
+            load(rewritten(folder, model_type="lama"))
+
+    def test_file_that_is_no_model(self, tmp_path: Path):
+        (tmp_path / "weights.bin").write_bytes(b"x")
+        with pytest.raises(UsageError):
+            load(str(tmp_path / "weights.bin"))
+
+
+class TestTokenizer:
+    def test_padded_vocabulary_is_fine(self, tmp_path: Path):
+        folder = save_tiny_model(tmp_path / "m", vocab_size=320)
+        tiny_tokenizer(vocab_size=300).save_pretrained(folder)
+        assert load(str(folder)).vocab_size == 320
+
+    def test_special_tokens_beyond_the_vocabulary_are_fine(self, folder: Path):
+        tokenizer = tiny_tokenizer()
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+        tokenizer.save_pretrained(folder)
+        assert max(load(str(folder)).tokenizer.get_vocab().values()) == 320
+
+
+OF_WEIGHTS = {"adapter": "x", "dtype": "float32", "quantize": "nf4", "attn": "eager", "cache": "m:f"}
+OF_LLAMA_CPP = {"rope_scaling": "linear:2", "n_ctx": 64}
+TAKEN_BY_OTHERS: dict[str, dict[str, Any]] = {
+    "tiny-books": {"served_model": "x", "tokenizer": "x", **OF_LLAMA_CPP},
+    "http://127.0.0.1:9/v1": {"kv_cache": "static", **OF_WEIGHTS, **OF_LLAMA_CPP},
+    "llama.cpp:model.gguf": {"served_model": "x", **OF_WEIGHTS},
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(model, name) for model, settings in TAKEN_BY_OTHERS.items() for name in settings]
+)
+def test_a_setting_that_only_another_kind_of_model_takes(model: str, name: str):
+    with pytest.raises(UsageError, match=f"{name} is given"):
+        open_model(Subject(model=model, **{name: TAKEN_BY_OTHERS[model][name]}))
+
+
+@pytest.mark.usefixtures("offline")
+class TestHub:
+    SHA = "0123456789abcdef0123456789abcdef01234567"
+
+    @pytest.fixture
+    def hub_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        import huggingface_hub.constants
+
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        return tmp_path / "hub"
+
+    def put(self, hub_cache: Path) -> Path:
+        repository = hub_cache / "models--someone--tiny"
+        save_tiny_model(repository / "snapshots" / self.SHA)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(self.SHA)
+        return repository / "snapshots" / self.SHA
+
+    @pytest.mark.parametrize("revision", [None, "main", SHA])
+    def test_from_the_local_hub_cache(self, hub_cache: Path, revision: str | None):
+        self.put(hub_cache)
+        loaded = load("someone/tiny", revision=revision)
+        assert loaded.source == f"someone/tiny@{self.SHA}"
+        torch.testing.assert_close(logits(loaded), tiny_llama()(input_ids=random_ids()).logits.detach())
+
+    def test_not_in_the_cache(self, hub_cache: Path):
+        with pytest.raises(MissingError, match="hf download someone/other"):
+            load("someone/other")
+        self.put(hub_cache)
+        with pytest.raises(MissingError, match="hf download someone/tiny"):
+            load("someone/tiny", revision="v2")
+
+    def test_a_configuration_alone(self, hub_cache: Path):
+        """What a plan needs, here without a connection."""
+        (self.put(hub_cache) / "model.safetensors").unlink()
+        assert read_config(resolve("someone/tiny")).model_type == "llama"
+
+    def test_hub_that_cannot_be_reached(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch):
+        class ConnectError(Exception):
+            pass
+
+        def unreachable(*_: Any, **__: Any) -> None:
+            raise ConnectError("Name or service not known")
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+        with pytest.raises(MissingError, match="Name or service not known"):
+            load("someone/tiny")
+        self.put(hub_cache)
+        assert load("someone/tiny").source == f"someone/tiny@{self.SHA}"
+
+    def test_not_a_name(self):
+        with pytest.raises(UsageError, match="'what is this'"):
+            load("what is this")
+
+    def test_revision_of_a_folder(self, folder: Path):
+        with pytest.raises(UsageError):
+            load(str(folder), revision="main")
+
+
+class TestAsModel:
+    def test_a_loaded_model_a_path_and_a_pair(self, folder: Path):
+        loaded = as_model(str(folder))
+        assert as_model(loaded) is loaded
+        assert as_model(folder).source == str(folder)
+        pair = as_model((loaded.model, loaded.tokenizer))
+        assert (pair.model, pair.tokenizer, pair.name) == (loaded.model, loaded.tokenizer, str(folder))
+        torch.testing.assert_close(logits(pair), logits(loaded))
+
+    def test_a_model_from_no_folder_has_the_name_of_its_class(self):
+        assert as_model((tiny_llama(), tiny_tokenizer())).name == "LlamaForCausalLM"
+
+    @pytest.mark.parametrize(
+        "thing", [None, 3, tiny_llama(), (tiny_tokenizer(), tiny_llama()), (tiny_llama(),)]
+    )
+    def test_what_is_no_model(self, thing: Any):
+        with pytest.raises(UsageError):
+            as_model(thing)

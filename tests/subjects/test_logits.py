@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.checkpoints import NonFiniteLogits, head
+from lengthwise.checkpoints.head import require_finite
+from lengthwise.errors import LengthwiseError
+from lengthwise.subjects import LoadedModel, naming_bad_logits, target_losses
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+
+VOCABULARY = 320
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+
+
+@pytest.fixture
+def three_rows_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "CHUNK_BYTES", 3 * 4 * VOCABULARY)
+
+
+@pytest.mark.usefixtures("three_rows_a_chunk")
+@pytest.mark.parametrize("rows", [0, 1, 3, 10])
+def test_target_losses_are_the_model_s_own(model: LoadedModel, rows: int):
+    tokens = torch.randint(VOCABULARY, (1, rows + 1), generator=torch.Generator().manual_seed(0))
+    hidden = model.hidden_states(tokens)[0, :-1]
+    with torch.no_grad():
+        logits = model.model(input_ids=tokens).logits[0, :-1]
+    expected = torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="none")
+    found = target_losses(model, hidden, tokens[0, 1:].numpy().astype(np.int32))
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected.double(), rtol=1e-5, atol=1e-5)
+    assert torch.equal(found, target_losses(model, hidden, tokens[0, 1:]))
+
+
+@pytest.mark.usefixtures("three_rows_a_chunk")
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_bad_logits_are_named(model: LoadedModel, value: float):
+    hidden = torch.zeros(10, 32)
+    hidden[7] = value
+    with pytest.raises(NonFiniteLogits) as caught, naming_bad_logits(model, "a text"):
+        target_losses(model, hidden, np.arange(10), first=100)
+    error = caught.value
+    assert isinstance(error, LengthwiseError)
+    assert (error.position, error.model, error.text) == (107, "tiny", "a text")
+
+
+def test_the_first_row_that_is_not_finite():
+    scores = torch.zeros(4, 2, 2)
+    require_finite(scores)
+    scores[2, 1, 0] = scores[3] = torch.nan
+    with pytest.raises(NonFiniteLogits) as caught:
+        require_finite(scores)
+    assert caught.value.position == 2

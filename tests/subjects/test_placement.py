@@ -1,0 +1,116 @@
+"""Models whose layers lie on several devices, here the processor and the disk, give the numbers of one device."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from lengthwise.checkpoints import Head
+from lengthwise.checkpoints.loading import check_splits, is_4bit
+from lengthwise.errors import UsageError
+from lengthwise.settings import Subject
+from lengthwise.subjects import load, target_losses
+from lengthwise.subjects.pieces import PieceReader
+from lengthwise.subjects.plan import layers_to_quantize, reading_cost
+from lengthwise.testing import save_tiny_model
+from lengthwise.training.training_run import expand_into
+from tests.architectures import tiny_model
+
+SPREAD = {
+    "model.embed_tokens": "disk",
+    "model.rotary_emb": "cpu",
+    "model.layers.0": "cpu",
+    "model.layers.1": "disk",
+    "model.norm": "cpu",
+    "lm_head": "disk",
+}
+IDS = torch.arange(40)[None] % 23
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("placement")
+    return str(save_tiny_model(folder / "model", tie_word_embeddings=False))
+
+
+def test_weights_on_disk_give_the_same_numbers(untied: str):
+    whole, spread = load(untied, device="cpu"), load(untied, device_map=SPREAD)
+    assert spread.model.lm_head.weight.is_meta
+    assert isinstance(spread.head, Head)
+    assert not spread.head.weight.is_meta
+    assert spread.device == torch.device("cpu")
+    hidden = spread.hidden_states(IDS)
+    torch.testing.assert_close(hidden, whole.hidden_states(IDS))
+    losses = [target_losses(model, hidden[0, :-1], IDS[0, 1:]) for model in (whole, spread)]
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(PieceReader(spread).read(IDS), PieceReader(whole).read(IDS))
+    assert spread.fingerprint() == whole.fingerprint()
+
+
+def test_hidden_states_go_to_the_device_of_the_head(untied: str):
+    """The meta device in the place of a second one."""
+    model = load(untied, device="cpu")
+    model.head = Head(torch.nn.Linear(32, 320, bias=False, device="meta"))
+    assert model.hidden_states(IDS).device == PieceReader(model).read(IDS).device == torch.device("meta")
+    assert model.device == torch.device("cpu")
+
+
+def planned(name: str, method: Literal["nf4", "int8"] | None) -> int:
+    """Bytes that a dry run counts for reading a few tokens."""
+    subject = Subject(model=name, device="cpu", quantize=method)
+    cost = reading_cost(subject, tokens=1, at_once=1, longest=1)
+    assert cost.memory_bytes is not None
+    return cost.memory_bytes
+
+
+def kept(model: Any, *scales: str) -> int:
+    """Bytes that the layers keep in the place of their weights, but for bitsandbytes' tables."""
+    return sum(
+        layer.weight.nbytes + sum(operator.attrgetter(scale)(layer.weight).nbytes for scale in scales)
+        for layer in model.modules()
+        if type(layer).__name__ in ("Linear4bit", "Linear8bitLt")
+    )
+
+
+def test_int8_weights_are_close(untied: str):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    whole, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="int8")
+    small = layers_to_quantize(whole.model)
+    weights = sum(4 * layer.weight.numel() for layer in small)
+    assert planned(untied, None) - planned(untied, "int8") == weights - kept(rounded.model, "SCB")
+    hidden, close = whole.hidden_states(IDS), rounded.hidden_states(IDS)
+    assert 0 < ((close - hidden).norm() / hidden.norm()).item() < 0.1
+
+
+def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
+    layers = [layer for layer in rounded.model.modules() if is_4bit(layer)]
+    assert layers
+    saved = sum(4 * layer.weight.numel() for layer in layers_to_quantize(expanded.model))
+    saved -= kept(rounded.model, "quant_state.absmax", "quant_state.state2.absmax")
+    # A layer of fewer than 256 scales keeps a whole number for them.
+    assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(layers)
+    expand_into(expanded.model, rounded.model)
+    torch.testing.assert_close(rounded.hidden_states(IDS), expanded.hidden_states(IDS), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("placed", [{"tp_plan": "auto"}, {"device_map": "auto", "device": "cpu"}])
+def test_places_that_exclude_each_other(untied: str, placed: dict[str, str]):
+    with pytest.raises(UsageError):
+        load(untied, **placed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "processes"), [("llama-gqa", 4), ("llama-gqa", 3), ("gpt2", 2)], ids=["keys", "heads", "no plan"]
+)
+def test_processes_that_cannot_share_the_heads(name: str, processes: int, monkeypatch: pytest.MonkeyPatch):
+    """Four heads of queries and two of keys; GPT-2 has no plan in transformers."""
+    monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (0, processes))
+    with pytest.raises(UsageError):
+        check_splits(tiny_model(name).config)
+    monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (0, 2))
+    check_splits(tiny_model("llama-gqa").config)

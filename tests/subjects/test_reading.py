@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import inspect
+import logging
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import StaticCache
+
+from lengthwise.checkpoints import FullLogits
+from lengthwise.checkpoints.hidden import cache_among, cache_argument
+from lengthwise.errors import UsageError
+from lengthwise.subjects import LoadedModel, PieceReader, reader_of
+from lengthwise.subjects import pieces as reading
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
+
+TOKENS = np.random.default_rng(0).integers(320, size=(1, 50))
+CUTS = (0, 7, 8, 29, 41)
+LOOK = 9
+
+
+def loaded(model: Any) -> LoadedModel:
+    return LoadedModel(model, tiny_tokenizer(), "tiny", "memory")
+
+
+def at_once(model: LoadedModel, tokens: np.ndarray = TOKENS) -> torch.Tensor:
+    return model.hidden_states(torch.from_numpy(tokens))
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
+    """Beyond the attention windows of those that have one (16 tokens), with forks between all pieces."""
+    model = loaded(tiny_model(name))
+    assert reader_of(model).cached
+    assert reader_of(model).cached
+    whole = at_once(model)
+    cached, plain = PieceReader(model), PieceReader(model, cached=False)
+    for begin, end in pairwise(CUTS):
+        for reader in (cached, plain):
+            close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
+            close(reader.fork().read(TOKENS[:, end : end + LOOK]), whole[:, end : end + LOOK])
+            other = reader.fork().read(TOKENS[:, :LOOK])
+            assert not torch.allclose(other, whole[:, end : end + LOOK], atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Whatever the installed transformers calls it: the forward pass takes and gives it under this name alone."""
+    model = loaded(tiny_llama())
+    whole, forward, own = at_once(model), model.model.forward, cache_argument(model.model)
+
+    def renamed(**arguments: Any) -> dict[str, Any]:
+        output = forward(**{own if key == name else key: value for key, value in arguments.items()})
+        return {name if key == own else key: value for key, value in output.items()}
+
+    signature = inspect.signature(forward)
+    parameters = [
+        each.replace(name=name) if each.name == own else each for each in signature.parameters.values()
+    ]
+    renamed.__signature__ = signature.replace(parameters=parameters)
+    monkeypatch.setattr(model.model, "forward", renamed)
+    assert cache_argument(model.model) == name
+    reader = reader_of(model)
+    assert reader.cached
+    for begin, end in pairwise(CUTS):
+        close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
+    model = loaded(tiny_model(name))
+    reader = PieceReader(model)
+    reader.read(TOKENS[:, :30])
+    endings = TOKENS[0, 30:42].reshape(3, 4)
+    fork = reader.fork(3, keep=keep)
+    rows = [fork.read(endings[:, :3]), fork.read(endings[:, 3:])]
+    for row, ending in enumerate(endings):
+        expected = at_once(model, np.concatenate([TOKENS[:, :30], ending[None]], axis=1))[0, 30:]
+        close(torch.cat(rows, dim=1)[row], expected)
+    if keep:
+        close(reader.read(TOKENS[:, 30:35]), at_once(model)[:, 30:35])
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+def test_padding_on_the_left_changes_nothing(name: str):
+    """After a shared beginning and without one, and in the steps that follow."""
+    model = loaded(tiny_model(name))
+    sizes = (5, 2, 4)
+    for shared in (0, 20):
+        reader = PieceReader(model)
+        if shared:
+            reader.read(TOKENS[:, :shared])
+            if not reader.takes_padding:
+                assert model.config.sliding_window
+                continue
+            reader = reader.fork(len(sizes))
+        ids, real = torch.zeros(2, len(sizes), 5, dtype=torch.long)
+        for row, size in enumerate(sizes):
+            ids[row, 5 - size :] = torch.from_numpy(TOKENS[0, shared : shared + size])
+            real[row, 5 - size :] = 1
+        if shared + 5 > 16 and getattr(model.config, "sliding_window", None):
+            continue
+        found = reader.read(ids, real)
+        step = reader.read(torch.full((len(sizes), 1), 7))
+        for row, size in enumerate(sizes):
+            tokens = np.concatenate([TOKENS[:, : shared + size], [[7]]], axis=1)
+            expected = at_once(model, tokens)[0]
+            close(found[row, 5 - size :], expected[shared : shared + size])
+            close(step[row], expected[shared + size :])
+
+
+def test_full_logits_are_read_in_pieces_too():
+    model = loaded(tiny_llama())
+    model.__dict__["head"] = FullLogits("for the test")
+    reader = PieceReader(model)
+    reader.read(TOKENS[:, :20])
+    close(reader.read(TOKENS[:, 20:30]), at_once(model)[:, 20:30])
+
+
+def test_positions_that_depend_on_the_input_are_read_from_the_beginning(caplog: pytest.LogCaptureFixture):
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    model = loaded(tiny_llama(max_position_embeddings=16, rope_parameters=rope))
+    with caplog.at_level(logging.WARNING):
+        reader, again = reader_of(model), reader_of(model)
+    assert not reader.cached
+    assert not again.cached
+    # One proof and one warning for a model.
+    [record] = caplog.records
+    assert "dynamic" in record.getMessage()
+    # And that is right: the model at once, cut where the fork ended.
+    reader.read(TOKENS[:, :20])
+    expected = model.hidden_states(torch.from_numpy(TOKENS[:, :30]))[:, 20:]
+    torch.testing.assert_close(reader.fork().read(TOKENS[:, 20:30]), expected)
+
+
+def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    model = loaded(tiny_llama())
+    right = reading.hidden_states_and_output
+
+    def wrong(model: Any, **arguments: Any) -> tuple[torch.Tensor, Any]:
+        hidden, output = right(model, **arguments)
+        return hidden + (cache_among(arguments) is not None), output
+
+    monkeypatch.setattr(reading, "hidden_states_and_output", wrong)
+    assert not reader_of(model).cached
+
+
+def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
+    model = loaded(tiny_llama())
+    model.model.register_forward_hook(
+        lambda module, args, output: output.__setitem__(cache_argument(module), None)
+    )
+    reader = PieceReader(model)
+    reader.read(TOKENS[:, :5])
+    for again in (lambda: reader.read(TOKENS[:, 5:]), reader.fork):
+        with pytest.raises(UsageError):
+            again()
+    assert not reader_of(model).cached
+
+
+def test_layers_that_change_their_tensors_in_place_are_copied():
+    model = loaded(tiny_llama())
+    reader = PieceReader(model)
+    reader.read(TOKENS[:, :10])
+    cache = StaticCache(config=model.config, max_cache_len=64)
+    with torch.no_grad():
+        model.model(input_ids=torch.from_numpy(TOKENS[:, :10]), **{cache_argument(model.model): cache})
+    reader._cache = cache
+    assert not reader.takes_padding
+    reader.fork().read(TOKENS[:, 20:30])
+    close(reader.read(TOKENS[:, 10:20]), at_once(model)[:, 10:20])

@@ -4,8 +4,8 @@
 
 A bare pass reads one window of LENGTH tokens and gives the loss of every token. A verb measures one window (compare:
 a pair of windows, with both sides; limit: the mean of two windows, as it reads every second one twice), and `passes`
-is how many bare passes it cannot do without. `influence` has windows of its own size, and needs what its plan says,
-in bare passes of that size. All in one process, in turn, so that the ratios are of one machine in one state.
+is how many bare passes it cannot do without. All in one process, in turn, so that all ratios are of one machine and
+one state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from measuring import machine, spread
 
 from lengthwise.measure import (
     Difference,
-    Influence,
     Limit,
     LongPpl,
     Measurement,
@@ -59,9 +58,6 @@ def main() -> None:
     text = Corpus.of("book", {name: text[: 20 * length]}, split="all", split_rule="all documents")
     tokens = tokenize(text, model.tokenizer, cache=False)
     ids = tokens.documents[0].ids
-    influence = Influence(windows=4)
-    planned = sum(item.tokens for item in influence.items(model, tokens, model))
-    planned /= influence.windows * influence.length
     verbs = {
         "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
         "compare": Verb(4, length, Difference(lengths=(length,), windows=1)),
@@ -69,7 +65,6 @@ def main() -> None:
         "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
         "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
         "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),
-        "influence": Verb(round(planned, 1), influence.length, influence, windows=influence.windows),
     }
     chosen = given.verbs or list(verbs)
     bare = {f"bare {size}": size for size in sorted({verbs[name].length for name in chosen})}

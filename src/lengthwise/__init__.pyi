@@ -13,7 +13,6 @@ from lengthwise.errors import LengthwiseError as LengthwiseError
 from lengthwise.errors import MissingError as MissingError
 from lengthwise.errors import UsageError as UsageError
 from lengthwise.evaluation import Evaluation as Evaluation
-from lengthwise.measure import Influence as Influence
 from lengthwise.measure import Limit as Limit
 from lengthwise.measure import LongPpl as LongPpl
 from lengthwise.measure import Measurement as Measurement

@@ -25,7 +25,7 @@ from lengthwise.training.recipe import Recipe
 from lengthwise_studies.arms import Arm, Scale, arm_after, steps_at
 from lengthwise_studies.skeleton import Part, Sections
 from lengthwise_studies.step_times import fast_dtype, measure_step_times
-from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
+from lengthwise_studies.store import key_of, measure_named, measured, recipe_key, store_folder, trained
 
 if TYPE_CHECKING:
     from lengthwise_studies.tiny_models import TinyModel
@@ -238,7 +238,7 @@ class Experiment:
             for one, other in pairs
             if one != other and one in found and other in found
             for name, results in found[one].items()
-            for row in paired_difference(results, found[other][name])
+            for row in paired_difference(results, found[other][name], kind=measure_named(name))
         ]
 
     def _measured(

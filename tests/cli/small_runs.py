@@ -5,28 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
-RARE = ("--candidates", 3, "--examined", 6, "--targets", 2)
 VERBS: dict[str, tuple[Any, ...]] = {
     "measure": SIZES,
     "ppl": SIZES,
     "recall": ("--distance", 64, "--limit", 4),
     "limit": ("--max-length", 256, "--reference", 32, "--limit", 4),
     "longppl": ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4),
-    "influence": (
-        "--max-length",
-        64,
-        "--short",
-        8,
-        "--limit",
-        4,
-        "--gain",
-        0.01,
-        "--kept",
-        1,
-        "--kept",
-        2,
-        *RARE,
-    ),
 }
 
 

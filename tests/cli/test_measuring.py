@@ -172,8 +172,6 @@ def test_dry_run_needs_no_weights_and_writes_and_measures_nothing(
         ("recall", 4 * 2 * (64 + 63)),
         # The whole text, and a window of 32 + 32.
         ("longppl", 4 * (96 + 64)),
-        # The window, six near contexts, and of two targets: greedy twice, and everything else once.
-        ("influence", 4 * (64 + 6 * 9 + 2 * (2 * (3 * 10 + 2 * 11) + 5 * 64 + 7 * (10 + 11)))),
     ],
 )
 def test_dry_run_counts_the_tokens(on_text: Callable[..., Any], verb: str, tokens: int) -> None:

@@ -70,6 +70,8 @@ class Case:
     """With a second model."""
     from_cache: bool = False
     """Whether tokens are read after others that are in a cache."""
+    holes: bool = False
+    """Whether tokens are left out, with the positions of the others kept."""
 
 
 _LIMIT = {"length": 64, "reference": 16, "windows": 1, "passage": 8, "scored": 6}
@@ -80,10 +82,6 @@ _LIMIT_EXPECTED: Expected = {
 }
 _LONG = {"length": 64, "short": 16, "stride": 8, "texts": 2}
 _LONG_EXPECTED: Expected = {"loss": lambda row, first: _mean(first, 63)}
-_INFLUENCE = {
-    "length": 32, "short": 4, "kept": (1, 2), "windows": 2, "examined": 3, "targets": 1, "candidates": 2, "gain": -1,
-}  # fmt: skip
-_INFLUENCE_EXPECTED: Expected = {"loss_long": lambda row, _: LOW, "loss_short": lambda row, _: LOW}
 _QUESTIONS = {"tasks": ("needle_multi_key",), "lengths": (512,), "samples": 1, "batch_size": 2}
 _PAIRS = {"lengths": (64,), "windows": 1}
 # Before each of the passages of the tail, two for a distance.
@@ -126,10 +124,6 @@ CASES: Mapping[str, Sequence[Case]] = {
         Case(_LIMIT, _LIMIT_EXPECTED, continues=False),
     ],
     "longppl": [Case(_LONG, _LONG_EXPECTED), Case(_LONG, _LONG_EXPECTED, other=True)],
-    "influence": [
-        Case(_INFLUENCE, _INFLUENCE_EXPECTED),
-        Case(_INFLUENCE, _INFLUENCE_EXPECTED, other=True),
-    ],
     "difference": _sides(("loss_a", "loss_b"), other=True),
     "predictions": _sides(("loss",)),
     "eval": [
@@ -165,8 +159,12 @@ RUNS = [
 def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(
     verb: str, index: int, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (bos, adds_bos, begins), case = STARTS[start], CASES[verb][index]
-    kind = MEASUREMENTS[verb].measurement
+    check_what_is_read(MEASUREMENTS[verb].measurement, CASES[verb][index], start, monkeypatch)
+
+
+def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a case, which begins as `STARTS` says, and check all that its models read and the numbers that it gave."""
+    (bos, adds_bos, begins), verb = STARTS[start], kind.kind
     if verb == "eval":
         tokenizer: Any = tiny_tokenizer(bos_token="<s>")
         tokenizer, text = begins_with_bos(tokenizer) if adds_bos else tokenizer, NONSENSE
@@ -202,7 +200,7 @@ def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(
         assert any(each.before > 0 for each in recorder.passes) == case.from_cache
         for each in recorder.passes:
             check_tokens(each, begins=begins)
-            check_positions(each, holes=verb == "influence")
+            check_positions(each, holes=case.holes)
     first = nats(BOS if begins else 5, 6)
     for metric, value in case.expected.items():
         rows = [row for row in results.rows if row.metric == metric]

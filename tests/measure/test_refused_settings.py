@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import Influence, Limit, LongPpl, Misalignment, Perplexity, Recall
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,6 @@ from lengthwise.measure import Influence, Limit, LongPpl, Misalignment, Perplexi
         (LongPpl, {"length": 56, "short": 45}, r"up to 56 tokens \(short 45 \+ stride 11\)"),
         (LongPpl, {"alpha": -1.0}, "alpha is -1"),
         (LongPpl, {"stride": 0}, "stride is 0"),
-        (Influence, {"length": 64, "short": 30}, "leave 1 distant tokens"),
-        (Influence, {"kept": (9,)}, "candidates is 8"),
-        (Influence, {"length": 64, "candidates": 24}, "for 24 candidates"),
-        (Influence, {"length": 64, "examined": 33}, "examined is 33"),
-        (Influence, {"kept": ()}, "kept"),
-        (Influence, {"gain": float("nan")}, "gain is nan"),
     ],
 )
 def test_settings_that_cannot_work(kind: type, settings: dict[str, Any], message: str):

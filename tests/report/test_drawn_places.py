@@ -48,11 +48,6 @@ ROWS = {
     "perplexity": made.perplexity_rows(),
     "recall": made.recall_rows(),
     "limit": made.limit_rows(),
-    "influence": [
-        made.estimate(share * kept, 0.1, model="m", task="influence", metric=metric, kept=kept)
-        for metric, share in (("recovered_greedy", 0.2), ("recovered_random", 0.07))
-        for kept in (1, 4)
-    ],
     "difference": _difference_rows(),
 }
 CURVES = [

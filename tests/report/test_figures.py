@@ -18,7 +18,6 @@ from lengthwise.report.figures import (
     loss_by_position,
     misalignment_parts,
     recall_by_distance,
-    recovered_by_kept,
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
@@ -40,14 +39,6 @@ DRAWINGS: dict[str, Callable[[], Picture | None]] = {
     "matrix": lambda: misalignment_matrix(made.misalignment_rows()),
     "limit": lambda: limit_curves(made.limit_rows()),
     "limits": lambda: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
-    "recovered": lambda: recovered_by_kept(
-        [
-            made.estimate(share * kept, 0.1, model=model, task="influence", metric=metric, kept=kept)
-            for model in ("a", "b")
-            for metric, share in (("recovered_greedy", 0.2), ("recovered_greedy_foreign", 0.1))
-            for kept in (1, 4)
-        ]
-    ),
     "training": lambda: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
 }
 

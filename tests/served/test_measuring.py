@@ -10,7 +10,7 @@ import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
+from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
@@ -58,17 +58,9 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[Subject, Subject],
 
 
 @pytest.mark.parametrize("act", [measure, plan_run])
-@pytest.mark.parametrize(
-    "spec",
-    [
-        Misalignment(lengths=(32,), windows=1),
-        Influence(length=64, short=8, kept=(1,), candidates=2, examined=4, windows=1),
-    ],
-    ids=["lattice", "influence"],
-)
-def test_what_needs_weights_is_refused(act: Any, spec: Measurement, runs: tuple[Subject, Subject]) -> None:
+def test_what_needs_weights_is_refused(act: Any, runs: tuple[Subject, Subject]) -> None:
     with pytest.raises(UsageError, match="is an endpoint"):
-        act(spec, runs[1])
+        act(Misalignment(lengths=(32,), windows=1), runs[1])
 
 
 @pytest.mark.parametrize("mode", ["likelihood", "greedy"])

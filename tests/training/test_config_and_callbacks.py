@@ -143,16 +143,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "recall": {"distances": (16, 32), "passage": 8, "scored": 4, "pairs": 2},
     "limit": {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
     "longppl": {"length": 48, "short": 16, "texts": 2, "alpha": 0.0, "beta": -20.0},
-    "influence": {
-        "length": 64,
-        "short": 8,
-        "windows": 2,
-        "gain": 0.01,
-        "kept": (1, 2),
-        "candidates": 3,
-        "examined": 6,
-        "targets": 2,
-    },
     "difference": {"lengths": (128,), "windows": 2},
     "predictions": {"lengths": (128,), "windows": 2},
     "eval": {

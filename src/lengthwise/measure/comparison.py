@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
@@ -24,7 +23,7 @@ from lengthwise.runs import read_run
 # Facts of a record that both sides of a difference share, and what to do if they do not.
 _SAME = (
     (
-        ("document", "start", "end", "crc", "question", "version"),
+        ("document", "start", "end", "crc", "question", "version", "targets"),
         "items",
         "measure the same text and, where it is read in tokens, models that share a tokenizer",
     ),
@@ -33,29 +32,27 @@ _SAME = (
         "key tokens",
         "measure both with one --evaluator, of the same weights, or the second on the --key-tokens of the first",
     ),
-    (
-        ("targets",),
-        "targets",
-        "measure both with --targets 0: then the examined tokens are compared, which are the same",
-    ),
 )
 
 
-def measurement_of(results: Results) -> Measurement:
-    """The measurement of a finished run, with the settings that its model decided.
+def measurement_of(results: Results, kind: type[Measurement] | None = None) -> Measurement:
+    """The measurement of a finished run, with the settings that its model decided; `kind` if no table names it.
 
     Raises:
         UsageError: the run is not one of a measurement.
     """
-    if results.kind not in MEASUREMENTS:
-        raise UsageError(
-            f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
-        )
-    kind, facts = MEASUREMENTS[results.kind].measurement, results.provenance["measurement"]
+    if kind is None:
+        if results.kind not in MEASUREMENTS:
+            raise UsageError(
+                f"a run of {results.kind!r} has no items to pair",
+                expected=f"runs of {', '.join(MEASUREMENTS)}",
+            )
+        kind = MEASUREMENTS[results.kind].measurement
+    facts = results.provenance["measurement"]
     return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
 
-def paired_difference(a: Results, b: Results) -> list[Row]:
+def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None = None) -> list[Row]:
     """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
 
     Both must be of the same tokens with the same settings. Documents are resampled together for both, so what
@@ -66,11 +63,15 @@ def paired_difference(a: Results, b: Results) -> list[Row]:
     samples; nor for a level that is set. Where all documents differ by the same there is no interval: it would claim
     to know all others.
 
+    Args:
+        a, b: two runs with their records.
+        kind: their measurement, if it is your own: one that `MEASUREMENTS` does not name.
+
     Raises:
         UsageError: the two runs are not of the same items, or have other settings.
     """
     check_same_items(a, b)
-    measurement = measurement_of(a)
+    measurement = measurement_of(a, kind)
     one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
     by_place = {statistic.row.place: statistic for statistic in other}
     unknown = {row.place for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
@@ -111,16 +112,9 @@ def check_same_items(a: Results, b: Results) -> None:
         )
     for facts, what, fix in _SAME:
         for key, record in a.records.items():
-            if any(_fact(record, name) != _fact(b.records[key], name) for name in facts):
+            if any(record.get(name) != b.records[key].get(name) for name in facts):
                 problem = f"the two measurements are not of the same {what}: {key} has others"
                 raise UsageError(problem, fix=fix)
-
-
-def _fact(record: Mapping[str, Any], name: str) -> Any:
-    # `targets` of `influence` is a table, of which the positions are compared; elsewhere it is a count.
-    if name == "targets" and isinstance(record.get(name), list):
-        return [target["position"] for target in record[name]]
-    return record.get(name)
 
 
 def compare_runs(

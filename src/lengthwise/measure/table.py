@@ -31,7 +31,6 @@ MEASUREMENTS = {
     "recall": Entry("measure.recall:Recall", "Is text far back still used?"),
     "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
     "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
-    "influence": Entry("measure.influence:Influence", "How many distant tokens does a prediction need?"),
     "difference": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
     "predictions": Entry("measure.kept_predictions:KeptPredictions", "Predictions of one side, kept."),
     "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),

@@ -112,34 +112,6 @@ def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance")
     )
 
 
-def recovered_by_kept(rows: Sequence[Row]) -> Picture | None:
-    """The share of the gain that k distant tokens recover, by who chose them; a panel for each model."""
-    chosen = [
-        row
-        for row in rows
-        if row.kept is not None and row.reference is None
-        if row.metric.startswith("recovered_") and row.metric != "recovered_net"
-    ]
-    panels: dict[str, list[Row]] = defaultdict(list)
-    for row, series in zip(chosen, series_names(chosen), strict=True):
-        method = row.metric.removeprefix("recovered_").replace("_", " ")
-        panels[series].append(replace(row, arm=method, model=""))
-    return curve_picture(
-        {
-            series if len(panels) > 1 else "": curves_of(ours, attrgetter("kept"))
-            for series, ours in panels.items()
-        },
-        name="recovered-by-kept",
-        title="What a few distant tokens recover",
-        across="distant tokens kept, k",
-        up="share of the gain",
-        caption="1 is all of the gain from long context, 0 what the near tokens give. Bars are 95 % intervals "
-        "over documents. `greedy foreign` is the same choice from another text: what choosing alone is worth.",
-        columns=2,
-        levels=[0, 1],
-    )
-
-
 def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     """Excess loss by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
@@ -276,7 +248,6 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
     "perplexity": (loss_by_length, loss_by_position),
     "recall": (recall_by_distance,),
     "limit": (limit_curves,),
-    "influence": (recovered_by_kept,),
     "difference": (differences_by_position,),
 }
 """Task -> the figures of its rows."""

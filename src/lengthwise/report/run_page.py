@@ -13,7 +13,7 @@ from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
-from lengthwise.report.html import GENERATOR, Section, influential_passages, render_page
+from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.tables import (
     Table,
     difference_rows,
@@ -29,7 +29,6 @@ from lengthwise.report.tables import (
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
-from lengthwise.samples import SampleLog
 from lengthwise.settings import read_yaml
 
 # Settings in which two runs may differ and still be read side by side.
@@ -154,12 +153,10 @@ def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
 
 def _section(task: str, runs: Sequence[_Run]) -> Section:
     rows, display = _rows(task, runs), display_of(task)
-    paragraphs, passages = [questions().get(task, "")], []
+    paragraphs = [questions().get(task, "")]
     for run in runs:
         if task == "misalignment" and (sentence := sce_sentence(run.results.rows)):
             paragraphs.append(f"{run.label}: {sentence}" if len(runs) > 1 else sentence)
-        if task == "influence":
-            passages += influential_passages(SampleLog(run.path / "samples.jsonl"), run.label)
     shown = {row.metric for row in rows}
     meanings = [f"`{metric}`: {text}" for metric, text in display.metrics.items() if metric in shown]
     whole = rows_table(rows, caption=f"Every number of this part ({len(rows)})")
@@ -168,7 +165,6 @@ def _section(task: str, runs: Sequence[_Run]) -> Section:
         paragraphs=[text for text in paragraphs if text],
         tables=_tables(task, runs),
         figures=_pictures(task, runs),
-        passages=passages,
         notes=[*meanings, *dict.fromkeys(note for run in runs for note in run.results.notes)],
         details=[whole] if rows else [],
     )

@@ -174,28 +174,6 @@ def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return [f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text."]
 
 
-def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    numbers = {(row.metric, row.kept): row for row in rows}
-    sizes = sorted({row.kept for row in rows if row.kept is not None})
-    gain, net = numbers["gain", None], numbers.get(("recovered_net", sizes[-1]))
-    beyond = f", {row_text(net)} beyond what choosing from a foreign text does" if net else ""
-    recovered = dict.fromkeys(row.metric for row in rows if row.metric.startswith("recovered_"))
-    found = {
-        f"  {metric.removeprefix('recovered_').replace('_', ' '):<16}": [
-            numbers.get((metric, k)) for k in sizes
-        ]
-        for metric in recovered
-        if metric != "recovered_net"
-    }
-    return [
-        f"{100 * _number(numbers['gaining', None]):.1f} % of the tokens gain from long context; {gain.n} of them "
-        f"were looked at, which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
-        f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it{beyond}.",
-        "",
-        *_in_per_cent(f"  {'kept':<16}", sizes, "per cent of the gain", found),
-    ]
-
-
 def _difference_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.
@@ -228,7 +206,6 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], li
     "recall": ("benefit", _recall_answer),
     "limit": ("tolerance", _limit_answer),
     "longppl": ("perplexity", _longppl_answer),
-    "influence": ("gain", _influence_answer),
     "difference": ("difference", _difference_answer),
     "training": ("cross_entropy_first", _training_answer),
 }

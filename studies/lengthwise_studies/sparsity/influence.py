@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.measure.influence import ENOUGH, METHODS
-from lengthwise.report.html import Section, influential_passages
+from lengthwise.report.html import Section
 from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -24,6 +23,8 @@ from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, Claim, Decision, Rule, judge, verdict_table
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.sparsity.influence_measure import ENOUGH, METHODS
+from lengthwise_studies.sparsity.passages import influential_passages
 from lengthwise_studies.store import sample_log
 
 ARM = Arm(name="as it is")

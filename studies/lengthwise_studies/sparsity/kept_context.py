@@ -189,7 +189,7 @@ def check_removal(model: LoadedModel, length: int) -> None:
         raise UsageError(
             f"{model.name} has local attention of {reach} tokens, which counts a removed token as absent",
             expected=f"windows of at most {reach} tokens for this model",
-            fix=f"--max-length {reach}",
+            fix=f"length={reach}",
         )
     if (method := rope_by_input_length(model.config)) is not None:
         raise _cannot_remove(model, f"{method} rope depends on how many tokens are read in one go")

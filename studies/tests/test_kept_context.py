@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.kept_context import (
+from lengthwise.subjects import LoadedModel
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise_studies.sparsity.kept_context import (
     check_removal,
     context,
     distant_positions,
     embedding_attributions,
     losses_keeping,
 )
-from lengthwise.subjects import LoadedModel
-from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 # ALiBi takes distances from the mask; these two have local attention of 16 tokens.

@@ -2,12 +2,12 @@
 
 Of a target token, `long` is its loss with all the context of its window, `short` that with the last `short` tokens
 (and the first token of the window). The target gains if short - long is more than a threshold. With k distant tokens
-kept besides the near ones, and the others removed (see `lengthwise.measure.kept_context`),
+kept besides the near ones, and the others removed (see `kept_context`),
 
     recovered = sum(short - loss with k kept) / sum(short - long)     over the targets that gain.
 
 The experiment is that of figures 2 and 6 of "The Role of Sparsity for Length Generalization in LLMs" (ICML 2025).
-Its rule for choosing tokens (Eq. 20) was not found; ours are in `lengthwise.measure.kept_context`.
+Its rule for choosing tokens (Eq. 20) was not found; ours are in `kept_context`.
 
 A choice that looks at the target's loss also lowers it where nothing is to be found. `greedy_foreign` makes the same
 choice where the distant tokens are those of another window, and `recovered_net` is what greedy recovers beyond it.
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
-from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -84,24 +83,18 @@ class Influence(WindowMeasurement):
             "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
         },
     )
-    examples = (
-        "lengthwise influence smollm2-135m --dtype bfloat16 --out runs/influence",
-        "lengthwise influence tiny-books --max-length 128 --short 16 --kept 1 --kept 4",
-        "lengthwise influence ./my-model --selector ./its-sibling --text notes.txt",
-    )
-    not_of_the_run = ("served_model", "tokenizer")
 
-    length: Annotated[Count, Parameter("--max-length", metavar="TOKENS")] = 256
+    length: Count = 256
     """Tokens of a window; targets are in its second half."""
-    short: Annotated[Count, Parameter(metavar="TOKENS")] = 16
+    short: Count = 16
     """The near tokens, which are always kept."""
-    kept: Annotated[tuple[Tokens, ...], MinLen(1), Parameter("--kept", metavar="TOKENS")] = (1, 2, 4)
-    """Distant tokens that are kept, k; repeat it for several. As many as there are candidates leave no choice."""
-    selector: Annotated[str | None, Parameter(metavar="MODEL")] = None
+    kept: Annotated[tuple[Tokens, ...], MinLen(1)] = (1, 2, 4)
+    """Distant tokens that are kept, k. As many as there are candidates leave no choice."""
+    selector: str | None = None
     """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
-    gain: Annotated[Finite, Parameter(metavar="NATS")] = 1.0
+    gain: Finite = 1.0
     """A token gains if long context lowers its loss by more than this."""
-    windows: Annotated[Count, Parameter("--limit")] = 48
+    windows: Count = 48
     """Windows."""
     examined: Count = 32
     """Tokens of a window that are examined for a gain, at random places."""
@@ -116,12 +109,12 @@ class Influence(WindowMeasurement):
     def _check(self) -> Self:
         half, most = self.length // 2, max(self.kept)
         if self.candidates < most:
-            raise UsageError(f"candidates is {self.candidates}", expected=f"at least {most}, as --kept")
+            raise UsageError(f"candidates is {self.candidates}", expected=f"at least {most}, as `kept`")
         if half - self.short - 1 < self.candidates:
             raise UsageError(
                 f"windows of {self.length} tokens leave {max(half - self.short - 1, 0)} distant tokens before the "
                 f"first target (short {self.short}), for {self.candidates} candidates",
-                fix="give a greater --max-length, or a smaller --short, --kept and --candidates",
+                fix="a greater length, or smaller short, kept and candidates",
             )
         if self.examined > self.length - half:
             raise UsageError(
@@ -153,8 +146,8 @@ class Influence(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse endpoints, models in which no token can be removed exactly, a selector with another tokenizer."""
-        from lengthwise.measure.kept_context import check_removal
         from lengthwise.subjects import weights_of
+        from lengthwise_studies.sparsity.kept_context import check_removal
 
         for one in {id(model): model, id(other): other}.values():
             check_removal(weights_of(one, **_WEIGHTS), self.length)
@@ -166,8 +159,8 @@ class Influence(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
-        from lengthwise.measure.kept_context import examine
         from lengthwise.subjects import weights_of
+        from lengthwise_studies.sparsity.kept_context import examine
 
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
         for item in items:
@@ -194,7 +187,7 @@ class Influence(WindowMeasurement):
         rng: np.random.Generator,
     ) -> list[Record]:
         """For each target, the tokens that every choice and control keeps, and its loss with the first k of them."""
-        from lengthwise.measure import kept_context as contexts
+        from lengthwise_studies.sparsity import kept_context as contexts
 
         sizes, windows = sorted(set(self.kept)), [ids] * len(targets)
         most = sizes[-1]
@@ -291,7 +284,7 @@ class Influence(WindowMeasurement):
             raise UsageError(
                 f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
                 f"up to {self.length} tokens of context over the last {self.short}",
-                fix="a smaller --gain or --short, a greater --max-length or --limit, or another text",
+                fix="a smaller gain or short, a greater length, more windows, or another text",
             )
         return {}
 

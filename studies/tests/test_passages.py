@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lengthwise.report.html import passage_html
+from lengthwise_studies.sparsity.passages import passage_html
 
 
 def test_a_passage_escapes_its_text_and_leaves_out_the_rest():

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import kept_context, paired_difference
-from lengthwise.measure.influence import Influence
-from lengthwise.measure.kept_context import greedy, leave_one_out
+from lengthwise.measure import paired_difference
 from lengthwise.measure.runner import run as measure
-from lengthwise.report.run_page import build_report
+from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text.tokens import token_pieces
+from lengthwise_studies.sparsity import kept_context
+from lengthwise_studies.sparsity.influence_measure import Influence
+from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
+from lengthwise_studies.sparsity.passages import influential_passages
 
 SMALL = {
     "length": 64,
@@ -42,6 +44,16 @@ def planted_losses(sets: list[list[Any]]) -> list[np.ndarray]:
         for some in sets
     ]
     return [(6 - np.array(some)) * (1 + index) for index, some in enumerate(worth)]
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+
+
+@pytest.fixture(scope="module")
+def other_model() -> LoadedModel:
+    return LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
 
 
 @pytest.fixture
@@ -162,11 +174,11 @@ def test_only_what_is_of_the_same_tokens_is_compared(
     model: LoadedModel, other_model: LoadedModel, texts: list[str]
 ):
     whole = [measure(Influence(**SMALL), one, texts) for one in (model, other_model)]
-    with pytest.raises(UsageError, match="not of the same targets"):
-        paired_difference(*whole)
+    with pytest.raises(UsageError, match="not of the same items"):
+        paired_difference(*whole, kind=Influence)
     one, two = (measure(Influence(**{**SMALL, "targets": 0}), one, texts) for one in (model, other_model))
     values = [{row.metric: row.value or 0.0 for row in side.rows} for side in (one, two)]
-    found = {row.metric: row.value for row in paired_difference(one, two)}
+    found = {row.metric: row.value for row in paired_difference(one, two, kind=Influence)}
     assert set(found) == {"gaining", "jeffreys"}
     for metric, value in found.items():
         assert value == pytest.approx(values[0][metric] - values[1][metric])
@@ -198,14 +210,28 @@ def test_a_text_without_gains_is_an_error_that_keeps_the_samples(tmp_path: Path,
 
 def test_the_page_marks_the_tokens(tmp_path: Path, run: Subject):
     measure(Influence(**SMALL), run, out=tmp_path / "run")
-    page = build_report([tmp_path / "run"]).read_text()
-    passages = page.split('<figure class="passage">')[1:]
+    passages = influential_passages(SampleLog(tmp_path / "run" / "samples.jsonl"), "m")
     assert 1 <= len(passages) <= 3
     for passage in passages:
-        body = passage.split("</figure>")[0]
-        assert body.count("<mark ") == max(SMALL["kept"])
-        assert body.count("<strong>") == 1
-    assert "<b>" not in page
+        assert passage.count("<mark ") == max(SMALL["kept"])
+        assert passage.count("<strong>") == 1
+        assert "<b>" not in passage
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"length": 64, "short": 30}, "leave 1 distant tokens"),
+        ({"kept": (9,)}, "candidates is 8"),
+        ({"length": 64, "candidates": 24}, "for 24 candidates"),
+        ({"length": 64, "examined": 33}, "examined is 33"),
+        ({"kept": ()}, "kept"),
+        ({"gain": float("nan")}, "gain is nan"),
+    ],
+)
+def test_refused_settings(settings: dict[str, Any], match: str):
+    with pytest.raises(UsageError, match=match):
+        Influence(**settings)
 
 
 def test_pieces_are_the_text_again():

@@ -2,7 +2,7 @@
 
 A claim that two arms do the same has a margin. It is confirmed where the difference lies within it (two one-sided
 tests), and contradicted where it lies outside. A claim that one arm is not higher (or lower) than the other by more
-than a margin is tested against that margin alone. The statistics are those of `lengthwise.measure.over_seeds`.
+than a margin is tested against that margin alone. The statistics are those of `lengthwise_studies.over_seeds`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Literal
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
 from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
+from lengthwise_studies.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
 
 Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 """The last three have a margin."""

@@ -36,26 +36,3 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
         ("loss", 32, "other"),
     ]
     assert all(0 <= row["p_holm"] <= 1 for row in differences)
-
-
-def test_correlation_over_models(
-    lengthwise: Callable[..., Any], runs: list[str], model: str, text: list[str]
-) -> None:
-    for name, which in (("m1", model), ("m2", "other")):
-        lengthwise("measure", which, *text, "--length", 16, "--limit", 4, "--out", name)
-    names = ("--correlate", "misalignment/jeffreys@16", "loss@32")
-    done = lengthwise("compare", *runs, "m1", "m2", *names)
-    assert done.code == 0
-    assert "spearman" in done.out
-    found = lengthwise("compare", *runs, "m1", "m2", *names, "--json").json
-    assert [row["n"] for row in found["rows"][-2:]] == [2, 2]
-    assert [row["metric"] for row in found["rows"]] == [
-        "jeffreys",
-        "loss",
-        "jeffreys",
-        "loss",
-        "pearson",
-        "spearman",
-    ]
-    done = lengthwise("compare", *runs, "--correlate", "jeffrey@16", "loss@32")
-    assert done.code == 2

@@ -150,7 +150,6 @@ def compare_runs(
     *,
     reference: str | None = None,
     metric: tuple[str, ...] = (),
-    correlate: tuple[str, str] | None = None,
     format: Literal["csv", "latex", "markdown"] | None = None,
     threshold: _Above = None,
     fail_use: _Use = None,
@@ -166,18 +165,15 @@ def compare_runs(
         runs: Run folders (what --out named).
         reference: The run to compare the others with. Default: the first.
         metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
-        correlate: Instead: correlate two numbers over models. TASK/METRIC or TASK/METRIC@LENGTH.
         format: Print the table alone, in this format.
 
     Examples:
         lengthwise compare runs/before runs/after
         lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
         lengthwise compare runs/before runs/after --metric loss --format latex
-        lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096
     """
     from lengthwise.measure import comparison
-    from lengthwise.measure.correlation import correlate_runs
-    from lengthwise.report.tables import comparison_table, rows_table
+    from lengthwise.report.tables import comparison_table
     from lengthwise.report.writers import written
 
     limits = _limits(threshold, fail_use)
@@ -194,13 +190,8 @@ def compare_runs(
             f"{', '.join(limits)} with runs that are no kept predictions",
             expected="two models, or two runs of `lengthwise compare MODEL --out RUN`",
         )
-    if correlate is None:
-        found, draw = comparison.compare_runs(runs, reference=reference, metrics=metric), comparison_table
-    elif reference is not None or metric:
-        raise UsageError("--correlate takes neither --reference nor --metric")
-    else:
-        found, draw = correlate_runs(runs, *correlate), rows_table
-    table = draw(found.rows, caption=f"{found.kind}: {found.model_name}")
+    found = comparison.compare_runs(runs, reference=reference, metrics=metric)
+    table = comparison_table(found.rows, caption=f"{found.kind}: {found.model_name}")
     if as_json:
         print(found.to_json(), end="")
     elif format is not None:

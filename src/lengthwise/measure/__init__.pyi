@@ -2,7 +2,6 @@
 
 from lengthwise.measure.comparison import compare_runs as compare_runs
 from lengthwise.measure.comparison import paired_difference as paired_difference
-from lengthwise.measure.correlation import correlate as correlate
 from lengthwise.measure.difference import Difference as Difference
 from lengthwise.measure.limit import Limit as Limit
 from lengthwise.measure.longppl import LongPpl as LongPpl

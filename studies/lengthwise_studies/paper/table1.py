@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from lengthwise.measure.over_seeds import POWER
 from lengthwise.measure.statistics import students_t, two_sided_p
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
@@ -31,6 +30,7 @@ from lengthwise_studies.claims import (
     judge,
     verdict_table,
 )
+from lengthwise_studies.over_seeds import POWER
 from lengthwise_studies.paper import models
 from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.skeleton import Part, Study

@@ -20,11 +20,11 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.tasks import TASKS
-from lengthwise.measure.over_seeds import over_seeds
 from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, students_t
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Row
+from lengthwise_studies.over_seeds import over_seeds
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
 from lengthwise_studies.real.reading import LongPerplexity
 

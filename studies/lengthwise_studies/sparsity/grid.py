@@ -17,8 +17,6 @@ from matplotlib.axes import Axes
 from scipy.special import betaincinv
 from torch import Tensor
 
-from lengthwise.measure.over_seeds import FEWEST_SEEDS
-from lengthwise.measure.over_seeds import over_seeds as seeds_and_documents
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
@@ -35,6 +33,8 @@ from lengthwise_studies.claims import (
     judge,
     verdict_table,
 )
+from lengthwise_studies.over_seeds import FEWEST_SEEDS
+from lengthwise_studies.over_seeds import over_seeds as seeds_and_documents
 from lengthwise_studies.synthetic.training import OPTIMIZERS, final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 

@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.over_seeds import over_seeds
 from lengthwise.results import SIGNIFICANCE
+from lengthwise_studies.over_seeds import over_seeds
 
 
 def _over(values: list[float], *, error: float = 0.01, documents: int = 20):

@@ -26,7 +26,6 @@ from lengthwise.measure import (
     Measurement,
     Misalignment,
     Perplexity,
-    Recall,
     run,
 )
 from lengthwise.subjects import load
@@ -61,7 +60,6 @@ def main() -> None:
     verbs = {
         "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
         "compare": Verb(4, length, Difference(lengths=(length,), windows=1)),
-        "recall": Verb(2, length, Recall(distances=(length - 128,), pairs=1)),
         "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
         "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
         "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),

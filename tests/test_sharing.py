@@ -18,7 +18,6 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
     "paper": ("measure", {"lengths": (16,), "windows": 3, "estimator": "paper"}),
     "ppl": ("ppl", {"lengths": (16, 32), "segments": 5, "batch_size": 2}),
-    "recall": ("recall", {"distances": (16, 32), "passage": 8, "scored": 4, "pairs": 3}),
     "limit": ("limit", {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 3}),
     "longppl": ("longppl", {"length": 48, "short": 16, "texts": 3}),
     "eval": (
@@ -51,11 +50,11 @@ def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp
     one, two = tmp_path / "one", tmp_path / "two"
     alone = sharing_worker.run_all(jobs, one)
 
-    begun = two / "recall"
+    begun = two / "ppl"
     begun.mkdir(parents=True)
     for name in ("config.yaml", "env.json", "inputs.json"):
-        (begun / name).write_bytes((one / "recall" / name).read_bytes())
-    lines = (one / "recall" / "samples.jsonl").read_bytes().splitlines(keepends=True)
+        (begun / name).write_bytes((one / "ppl" / name).read_bytes())
+    lines = (one / "ppl" / "samples.jsonl").read_bytes().splitlines(keepends=True)
     (begun / "samples.jsonl").write_bytes(b"".join(lines[:3]))
 
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))

@@ -53,7 +53,7 @@ class Row:
     model: str
     """Model as the user named it."""
     task: str
-    """What was measured: misalignment, perplexity, recall, training, ..."""
+    """What was measured: misalignment, perplexity, limit, training, ..."""
     metric: str
     """Which number: sce, entropy, jeffreys, loss, benefit, ..."""
     value: float | None
@@ -71,7 +71,7 @@ class Row:
     position_end: int | None = None
     """End (exclusive) of that bin."""
     distance: int | None = None
-    """Distance in tokens, for recall."""
+    """Tokens from a passage to its repetition."""
     kept: int | None = None
     """How many distant tokens the context keeps beside the near ones, for influence."""
     depth: float | None = None
@@ -172,7 +172,7 @@ class Results:
         return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
     def select(self, **wanted: Any) -> list[Row]:
-        """Rows whose fields equal `wanted`, in order: `results.select(task="recall", distance=64)`."""
+        """Rows whose fields equal `wanted`, in order: `results.select(task="limit", distance=64)`."""
         unknown = set(wanted) - {f.name for f in fields(Row)}
         assert not unknown, f"no such row field: {unknown}"
         return [row for row in self.rows if all(getattr(row, k) == v for k, v in wanted.items())]

@@ -5,7 +5,7 @@ YAML is read without two of its traps: duplicate keys are errors, and 1e-5 is a 
 A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. A `Parameter`
 of cyclopts in the type changes how the command line spells the option:
 
-    class Recall(WindowMeasurement):
+    class Perplexity(WindowMeasurement):
         pairs: Annotated[Count, Parameter("--limit")] = 32
         \"""Pairs of passages at each distance.\"""
 """

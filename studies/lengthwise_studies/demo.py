@@ -11,7 +11,6 @@ from lengthwise.report.figures import (
     limit_curves,
     loss_by_length,
     misalignment_parts,
-    recall_by_distance,
     training_curves,
 )
 from lengthwise.report.html import Section
@@ -23,6 +22,7 @@ from lengthwise.settings import Dtype
 from lengthwise_studies import tiny_books
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table, by_line, first_estimate
+from lengthwise_studies.recall import recall_by_distance
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.store import arm_folder
 

@@ -34,11 +34,12 @@ from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_run import run_inputs
 from lengthwise_studies.arms import Measures
+from lengthwise_studies.recall import Recall
 from lengthwise_studies.sparsity.influence_measure import Influence
 
 MEASURES: dict[str, type[Measurement]] = {
     kind.task or kind.kind: kind
-    for kind in (*(entry.measurement for entry in MEASUREMENTS.values()), Influence)
+    for kind in (*(entry.measurement for entry in MEASUREMENTS.values()), Influence, Recall)
 }
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
 _NO_WEIGHTS = {"model", "data", "save_at", "save_every", "device", "report_to"}

@@ -13,12 +13,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from lengthwise.report.figures import loss_by_length, recall_by_distance
+from lengthwise.report.figures import loss_by_length
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table
+from lengthwise_studies.recall import recall_by_distance
 from lengthwise_studies.skeleton import Study
 
 LENGTH = 128

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lengthwise_studies.recall import Recall
 from lengthwise_studies.sparsity.influence_measure import Influence
 from tests.measure.test_recorded_inputs import LOW, STARTS, Case, Expected, check_what_is_read
 
@@ -16,6 +17,13 @@ _INFLUENCE_EXPECTED: Expected = {"loss_long": lambda row, _: LOW, "loss_short": 
 CASES: list[tuple[Any, Case]] = [
     (Influence, Case(_INFLUENCE, _INFLUENCE_EXPECTED, holes=True)),
     (Influence, Case(_INFLUENCE, _INFLUENCE_EXPECTED, holes=True, other=True)),
+    (
+        Recall,
+        Case(
+            {"distances": (16, 32), "passage": 8, "scored": 6, "pairs": 2, "batch_size": 2},
+            {"loss_same": lambda row, _: LOW, "loss_different": lambda row, _: LOW},
+        ),
+    ),
 ]
 
 

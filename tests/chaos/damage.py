@@ -97,7 +97,7 @@ def _cases(stage: Stage, work: Path) -> dict[str, _Case]:
     lengthwise([*train, "--out", str(trained)])
     (trained / "results.json").unlink()
     shutil.rmtree(trained / "model")
-    lengthwise([*stage.verbs["recall"], "--out", str(finished)])
+    lengthwise([*stage.verbs["measure"], "--out", str(finished)])
     lengthwise([*train, "--set", "adapter={r: 2}", "--out", str(adapted)])
     converted = ["ppl", "tiny-books", *ppl[2:], "--out", str(of_cached), "--overwrite"]
     lengthwise(converted, environment={"LENGTHWISE_CACHE": str(cache)})

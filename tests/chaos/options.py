@@ -50,7 +50,7 @@ WORDS = [
 ]
 OPTIONS: dict[str, list[str]] = {
     "--length": NUMBERS, "--limit": NUMBERS, "--seed": NUMBERS, "--batch-size": NUMBERS, "--max-length": NUMBERS,
-    "--reference": NUMBERS, "--tolerance": NUMBERS, "--share": NUMBERS, "--distance": NUMBERS, "--short": NUMBERS,
+    "--reference": NUMBERS, "--tolerance": NUMBERS, "--share": NUMBERS, "--short": NUMBERS,
     "--stride": NUMBERS, "--depth": NUMBERS, "--fail-above": NUMBERS,
     "--text": WORDS, "--split": WORDS, "--bos": WORDS, "--device": [*WORDS, "cpu", "cuda", "meta", "cuda:99"],
     "--dtype": [*WORDS, "float32", "bfloat16", "int8"], "--adapter": WORDS, "--estimator": ["lattice", "paper", *WORDS],
@@ -65,7 +65,6 @@ OPTIONS: dict[str, list[str]] = {
 TAKEN = {
     "measure": ["--length", "--limit", "--estimator"],
     "ppl": ["--length", "--limit", "--fail-above"],
-    "recall": ["--distance", "--limit"],
     "limit": ["--max-length", "--reference", "--tolerance", "--share", "--limit"],
     "longppl": ["--max-length", "--short", "--stride", "--evaluator", "--key-tokens", "--limit"],
     "eval": ["--length", "--depth", "--mode", "--data", "--max-length", "--truncation", "--limit", "--stories", "--chat"],

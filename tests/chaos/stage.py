@@ -44,7 +44,6 @@ class Stage:
         return {
             "measure": ["measure", model, *text, "--length", "32", "--limit", "12"],
             "ppl": ["ppl", model, *text, "--length", "64", "--limit", "40"],
-            "recall": ["recall", model, *text, "--distance", "64", "--limit", "40"],
             "limit": ["limit", model, *text, "--max-length", "512", "--reference", "64", "--limit", "4"],
             "longppl": ["longppl", model, *text, "--max-length", "128", "--short", "32", "--limit", "12"],
             "eval": ["eval", model, "needle_single", *text, "--length", "400", "--limit", "3"],

@@ -8,7 +8,6 @@ SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 VERBS: dict[str, tuple[Any, ...]] = {
     "measure": SIZES,
     "ppl": SIZES,
-    "recall": ("--distance", 64, "--limit", 4),
     "limit": ("--max-length", 256, "--reference", 32, "--limit", 4),
     "longppl": ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4),
 }

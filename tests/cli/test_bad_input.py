@@ -68,9 +68,7 @@ class TestModels:
 
 
 class TestTexts:
-    @pytest.mark.parametrize(
-        ("verb", "size"), [("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")]
-    )
+    @pytest.mark.parametrize(("verb", "size"), [("measure", "--length"), ("ppl", "--length")])
     def test_too_short(
         self, lengthwise: Callable[..., Any], model: str, tmp_path: Path, verb: str, size: str
     ) -> None:

@@ -166,10 +166,9 @@ def test_dry_run_needs_no_weights_and_writes_and_measures_nothing(
 @pytest.mark.parametrize(
     ("verb", "tokens"),
     [
-        # Four windows: their views; the greatest length at both lengths; two sequences of 64 + 63.
+        # Four windows: their views; the greatest length at both lengths.
         ("measure", 4 * 3 * (16 + 32)),
         ("ppl", 4 * 2 * 32),
-        ("recall", 4 * 2 * (64 + 63)),
         # The whole text, and a window of 32 + 32.
         ("longppl", 4 * (96 + 64)),
     ],

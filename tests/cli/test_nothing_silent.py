@@ -91,7 +91,7 @@ class TestLengths:
             raise AssertionError("the model is asked")
 
         monkeypatch.setattr(Evaluation, "score", score)
-        for verb, size in (("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")):
+        for verb, size in (("measure", "--length"), ("ppl", "--length")):
             assert "128" in refused(lengthwise(verb, short, *text, size, 256, "--limit", 2, *dry))
         assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
 

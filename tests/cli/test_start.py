@@ -34,7 +34,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_measuring_verb_imports_only_its_own_measurement() -> None:
-    others = tuple(f"lengthwise.measure.{name}" for name in ("limit", "recall", "perplexity", "longppl"))
+    others = tuple(f"lengthwise.measure.{name}" for name in ("limit", "perplexity", "longppl"))
     assert loaded(others, ["measure", "--help"]) == "[]"
     assert loaded(others, ["limit", "--help"]) == "['lengthwise.measure.limit']"
 

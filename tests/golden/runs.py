@@ -30,7 +30,6 @@ COMMANDS: dict[str, str] = {
     "measure": "measure tiny-books --length 64 --length 128 --limit 4 --seed 3",
     "measure-paper": "measure tiny-books --length 64 --limit 4 --estimator paper",
     "ppl": "ppl tiny-books --length 64 --length 128 --length 256 --limit 6 --batch-size 2",
-    "recall": "recall tiny-books --distance 64 --distance 128 --distance 256 --limit 6",
     "limit": "limit tiny-books --max-length 1024 --reference 64 --limit 4",
     "longppl": "longppl tiny-books --max-length 512 --short 128 --limit 4",
     "longppl-again": "longppl tiny-books --key-tokens {longppl} --max-length 512 --short 128 --limit 4",

@@ -34,9 +34,11 @@ def copying(
     return logits
 
 
-def reading(fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def reading(
+    fake: Any, logits: Callable[[torch.Tensor], torch.Tensor], *, vocabulary: int = VOCABULARY
+) -> Any:
     """A `FakeModel` that is read from the beginning at every step."""
-    model = fake(logits, VOCABULARY)
+    model = fake(logits, vocabulary)
     model.config.rope_parameters = {"rope_type": "dynamic"}
     return model
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from lengthwise.alignment.formulas import cross_entropy, jeffreys
-from lengthwise.measure import Misalignment, Perplexity, Recall
+from lengthwise.measure import Limit, Misalignment, Perplexity
 from lengthwise.measure.runner import run as measure
 from lengthwise.text import TokenDocument, TokenDocuments
-from tests.measure.copying import copying
+from tests.measure.copying import copying, reading
 
 VOCABULARY = 320
-RECALL = Recall(distances=(96,), passage=16, scored=12, pairs=8)
+LIMIT = Limit(length=128, reference=64, passage=16, scored=12, windows=4)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def value(found, metric: str) -> float:
 
 def test_loss_and_disagreement_do_not_see_that_far_context_is_forgotten(fake, unrepeated):
     """Two models that differ only in whether they copy from 96 tokens back, on text that has nothing to copy."""
-    near, far = fake(copying(48), VOCABULARY), fake(copying(128), VOCABULARY)
+    near, far = (reading(fake, copying(reach), vocabulary=VOCABULARY) for reach in (48, 128))
     spec = Perplexity(lengths=(128,), segments=4)
     assert value(measure(spec, near, unrepeated), "loss") == pytest.approx(
         value(measure(spec, far, unrepeated), "loss"), abs=1e-6
@@ -48,8 +48,14 @@ def test_loss_and_disagreement_do_not_see_that_far_context_is_forgotten(fake, un
     pairs = Misalignment(lengths=(128,), windows=4)
     assert value(measure(pairs, near, unrepeated), "jeffreys") == 0
     assert value(measure(pairs, far, unrepeated), "jeffreys") == 0
-    assert value(measure(RECALL, near, unrepeated), "benefit") == 0
-    assert value(measure(RECALL, far, unrepeated), "benefit") > 3
+    benefits = [
+        {row.distance: row.value for row in measure(LIMIT, one, unrepeated).rows if row.metric == "benefit"}
+        for one in (near, far)
+    ]
+    farthest = max(benefits[0])
+    assert farthest > 96
+    assert benefits[0][farthest] == 0
+    assert benefits[1][farthest] > 3
 
 
 @pytest.mark.parametrize(("k", "cut"), [(1, 3), (2, 3), (2, 1)])

@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall, paired_difference
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, paired_difference
 from lengthwise.measure.comparison import compare_runs, holm
 from lengthwise.measure.runner import run as measure
 from lengthwise.measure.statistics import Statistic, estimate_difference, few_documents
@@ -149,9 +149,9 @@ def test_runs_on_other_tokens_are_refused_with_the_reason(model, documents, make
         UsageError, match=r"there cannot be compared with .*here: .*not of the same (windows|items)"
     ):
         compare_runs([here, there])
-    recall = measure(Recall(distances=(24,), passage=16, scored=12, pairs=4), model, documents)
-    with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*recall: recall\)"):
-        compare_runs([here, write(tmp_path / "recall", "recall", recall)])
+    pairs = measure(Misalignment(lengths=(16,), windows=4), model, documents)
+    with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*pairs: measure\)"):
+        compare_runs([here, write(tmp_path / "pairs", "measure", pairs)])
 
 
 def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):

@@ -112,12 +112,6 @@ CASES: Mapping[str, Sequence[Case]] = {
             {"loss": lambda row, first: _mean(first, row.length or 0)},
         )
     ],
-    "recall": [
-        Case(
-            {"distances": (16, 32), "passage": 8, "scored": 6, "pairs": 2, "batch_size": 2},
-            {"loss_same": lambda row, _: LOW, "loss_different": lambda row, _: LOW},
-        )
-    ],
     "limit": [
         Case(_LIMIT, _LIMIT_EXPECTED, from_cache=True, together=True),
         Case(_LIMIT, _LIMIT_EXPECTED, branches=0, from_cache=True),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,6 @@ from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, Recall
         (Perplexity, {"lengths": (300, 1024)}, r"length 300 does not divide .* 1024\n.*256, 512"),
         (Perplexity, {"lengths": (3, 8)}, "same tokens: 2, 4"),
         (Perplexity, {"lengths": (1, 8)}, "lengths is 1"),
-        (Recall, {"distances": (8, 24), "passage": 16, "scored": 12}, "distance 8 is shorter than .* 16"),
-        (Recall, {"distances": ()}, "distances"),
-        (Recall, {"passage": 16, "scored": 16}, "scored is 16 of a passage of 16"),
-        (Recall, {"passage": 1, "scored": 1}, "passage is 1"),
         (Limit, {"tolerance": 0.0}, "tolerance is 0"),
         (Limit, {"share": 1.0}, "share is 1"),
         (Limit, {"reference": 60}, "reference is 60"),

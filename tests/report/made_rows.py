@@ -102,19 +102,6 @@ def limit_rows(model: str = "smollm2-135m", *, sound: int | None = 10_000) -> li
     return rows
 
 
-def recall_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **given: Any) -> list[Row]:
-    rows: list[Row] = []
-    for distance in (64, 128, 256, 512):
-        common = {"model": model, "task": "recall", "distance": distance, "n": 1536, **given}
-        benefit = 2.1 * (64 / distance) ** 0.2 + shift
-        rows += [
-            estimate(benefit, 0.2, metric="benefit", **common),
-            estimate(1.4, 0.15, metric="loss_same", **common),
-            estimate(1.4 + benefit, 0.15, metric="loss_different", **common),
-        ]
-    return rows
-
-
 def metrics_records(steps: int = 10, *, entropy_pull: float = 0.0) -> list[dict[str, Any]]:
     rng = random.Random(steps)
     records = []

@@ -46,7 +46,6 @@ def _difference_rows() -> list[Row]:
 ROWS = {
     "misalignment": made.misalignment_rows(),
     "perplexity": made.perplexity_rows(),
-    "recall": made.recall_rows(),
     "limit": made.limit_rows(),
     "difference": _difference_rows(),
 }

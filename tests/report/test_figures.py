@@ -17,7 +17,6 @@ from lengthwise.report.figures import (
     loss_by_length,
     loss_by_position,
     misalignment_parts,
-    recall_by_distance,
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
@@ -35,7 +34,6 @@ DRAWINGS: dict[str, Callable[[], Picture | None]] = {
     "position": lambda: loss_by_position(made.perplexity_rows()),
     "position of two": lambda: loss_by_position(made.perplexity_rows() + made.perplexity_rows("b")),
     "jeffreys": lambda: jeffreys_by_position(made.misalignment_rows()),
-    "recall": lambda: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
     "matrix": lambda: misalignment_matrix(made.misalignment_rows()),
     "limit": lambda: limit_curves(made.limit_rows()),
     "limits": lambda: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
@@ -86,14 +84,13 @@ def test_figures_and_answers_are_of_tasks_that_there_are() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    others = made.recall_rows()
+    others = made.limit_rows()
     assert misalignment_parts(others) is None
     assert jeffreys_by_position(others) is None
     assert misalignment_matrix(others) is None
     assert loss_by_length(others) is None
     assert loss_by_position(others) is None
-    assert recall_by_distance(made.perplexity_rows()) is None
-    assert limit_curves(made.recall_rows()) is None
+    assert limit_curves(made.perplexity_rows()) is None
     assert training_curves({"a": []}) is None
 
 
@@ -119,11 +116,11 @@ def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none() -> N
 
 def test_undefined_values_and_missing_intervals_are_drawn_around() -> None:
     rows = [
-        Row(model="m", task="recall", metric="benefit", value=value, distance=distance)
-        for distance, value in ((64, 1.0), (128, None), (256, 0.5))
+        Row(model="m", task="perplexity", metric="loss", value=value, length=length)
+        for length, value in ((64, 1.0), (128, None), (256, 0.5))
     ]
-    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(recall_by_distance(rows)).alt
-    assert "m: 1.000 at 64." in drawn(recall_by_distance(rows[:1])).alt
+    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(loss_by_length(rows)).alt
+    assert "m: 1.000 at 64." in drawn(loss_by_length(rows[:1])).alt
 
 
 def test_matrix_extremes_in_words() -> None:

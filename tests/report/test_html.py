@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lengthwise.report.figures import recall_by_distance
+from lengthwise.report.figures import loss_by_length
 from lengthwise.report.html import GENERATOR, Section, prose, render_page
 from lengthwise.report.tables import Table
 from tests.report import made_rows as made
@@ -43,7 +43,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture
 def page() -> str:
-    picture = recall_by_distance(made.recall_rows())
+    picture = loss_by_length(made.perplexity_rows())
     assert picture is not None
     table = Table(columns=("a", "b"), rows=[("x", 1)], caption="A table")
     sections = [

@@ -40,7 +40,7 @@ def test_headline_rows_leave_out_bins_pairs_and_differences() -> None:
 
 def test_rows_in_the_order_of_the_tasks() -> None:
     rows = [
-        Row(model="m", task="recall", metric="benefit", value=1.0),
+        Row(model="m", task="limit", metric="benefit", value=1.0),
         row("own", 1.0),
         row("jeffreys", 1.0),
         row("sce", 1.0, length=2),
@@ -100,7 +100,7 @@ def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:
         ("m", "sce", 64, Estimate(6.9, 6.8, 7.0), "nats", 12, 3),
         ("m", "js", 64, Estimate(None), "nats", None, None),
     ]
-    both = rows_table([*rows, Row(model="m", task="recall", metric="benefit", value=1.0, distance=4)])
+    both = rows_table([*rows, Row(model="m", task="limit", metric="benefit", value=1.0, distance=4)])
     assert "task" in both.columns
     assert "distance" in both.columns
 

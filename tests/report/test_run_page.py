@@ -48,38 +48,36 @@ def test_one_run_goes_into_its_own_folder(write_run: WriteRun) -> None:
 
 
 def test_several_runs_side_by_side(write_run: WriteRun, tmp_path: Path) -> None:
-    before, after = made.recall_rows(), made.recall_rows(shift=-0.3)
-    runs = [write_run("before", kind="recall", rows=before), write_run("after", kind="recall", rows=after)]
-    runs.append(write_run("ppl", kind="ppl", rows=made.perplexity_rows("other"), model="other"))
+    before, after = made.perplexity_rows(), made.perplexity_rows(shift=-0.3)
+    runs = [write_run("before", kind="ppl", rows=before), write_run("after", kind="ppl", rows=after)]
+    runs.append(write_run("other", kind="measure", rows=made.misalignment_rows("other"), model="other"))
     page = build_report(runs, tmp_path / "all.html")
     text = text_of(page)
     assert "Compared: smollm2-135m (before); smollm2-135m (after); other." in text
     assert all(has_number(text, row) for row in [*before, *after])
     assert "Loss by length" in text
-    assert "Recall by distance" in text
+    assert "Misalignment" in text
     assert "differ in" not in text
     svg = page.read_text(encoding="utf-8")
-    assert "smollm2-135m (before): 2.100 at 64" in svg, "both runs are in one picture"
-    assert "smollm2-135m (after): 1.800 at 64" in svg
+    assert "smollm2-135m (before): 3.200 at 256" in svg, "both runs are in one picture"
+    assert "smollm2-135m (after): 2.900 at 256" in svg
 
 
 def test_runs_with_other_settings_are_called_out(write_run: WriteRun, tmp_path: Path) -> None:
-    runs = [write_run("a", kind="recall", rows=made.recall_rows())]
-    with RunFolder(tmp_path / "b", kind="recall", config={"model": "n", "seed": 1}) as folder:
+    runs = [write_run("a", kind="ppl", rows=made.perplexity_rows())]
+    with RunFolder(tmp_path / "b", kind="ppl", config={"model": "n", "seed": 1}) as folder:
         folder.write_results(read_results(runs[0] / "results.json"))
     text = text_of(build_report([*runs, tmp_path / "b"], tmp_path / "page.html"))
-    assert (
-        "The recall runs differ in text , lengths , seed : their numbers are not of the same tokens." in text
-    )
+    assert "The ppl runs differ in text , lengths , seed : their numbers are not of the same tokens." in text
 
 
 def test_partial_runs_are_marked(write_run: WriteRun) -> None:
-    path = write_run("a", kind="recall", rows=made.recall_rows(), partial=True)
+    path = write_run("a", kind="ppl", rows=made.perplexity_rows(), partial=True)
     page = build_report([path])
-    assert "<title>recall: smollm2-135m (partial)</title>" in page.read_text()
+    assert "<title>ppl: smollm2-135m (partial)</title>" in page.read_text()
     text = text_of(page)
     assert "smollm2-135m is partial" in text
-    assert "Recall by distance (partial)" in text
+    assert "Loss by length (partial)" in text
 
 
 def test_training_runs_show_their_curves(write_run: WriteRun, tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_what_is_no_run_or_has_no_results(tmp_path: Path, content: dict[str, str
 
 
 def test_other_peoples_files_are_not_overwritten(write_run: WriteRun, tmp_path: Path) -> None:
-    path = write_run("a", kind="recall", rows=made.recall_rows())
+    path = write_run("a", kind="ppl", rows=made.perplexity_rows())
     (tmp_path / "thesis.html").write_text("mine")
     with pytest.raises(UsageError, match=r"thesis\.html"):
         build_report([path], tmp_path / "thesis.html")
@@ -141,7 +139,7 @@ def test_other_peoples_files_are_not_overwritten(write_run: WriteRun, tmp_path: 
 
 
 def test_several_runs_need_a_place_for_their_page(write_run: WriteRun) -> None:
-    runs = [write_run(name, kind="recall", rows=made.recall_rows()) for name in "ab"]
+    runs = [write_run(name, kind="ppl", rows=made.perplexity_rows()) for name in "ab"]
     with pytest.raises(UsageError) as caught:
         build_report(runs)
     assert "--out" in str(caught.value.fix)
@@ -152,10 +150,10 @@ def test_several_runs_need_a_place_for_their_page(write_run: WriteRun) -> None:
 def test_a_run_can_be_named_and_its_figures_and_tables_taken_alone(
     write_run: WriteRun, tmp_path: Path
 ) -> None:
-    runs = [write_run(name, kind="recall", rows=made.recall_rows()) for name in ("a", "b")]
+    runs = [write_run(name, kind="ppl", rows=made.perplexity_rows()) for name in ("a", "b")]
     named = [f"plain={runs[0]}", f"yarn={runs[1]}"]
-    [figure] = write_figures(named, tmp_path / "figures")
-    assert figure.name == "recall-by-distance.svg"
-    assert "plain: 2.100 at 64" in figure.read_text()
+    figures = write_figures(named, tmp_path / "figures")
+    assert [figure.name for figure in figures] == ["loss-by-length.svg", "loss-by-position.svg"]
+    assert "plain: 3.200 at 256" in figures[0].read_text()
     [table] = run_tables(named)
-    assert list(table.columns) == ["metric", "distance", "plain", "yarn"]
+    assert list(table.columns) == ["metric", "length", "plain", "yarn"]

@@ -49,15 +49,6 @@ def test_loss_is_drawn_by_length_and_the_lowest_is_named() -> None:
     assert places["128"] < places["64"] < places["256"], "values go to the right"
 
 
-def test_recall_lists_the_distances_at_which_the_interval_excludes_zero() -> None:
-    rows = [
-        made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
-        for distance, value in ((64, 0.5), (128, 0.3), (256, 0.05))
-    ]
-    first = " ".join(lines_of(rows)).split("distance")[0]
-    assert {"64", "128"} <= set(numbers(first.split(".", maxsplit=3)[-1]))
-
-
 def test_the_two_limits_and_their_places_in_the_curves() -> None:
     lines = lines_of(made.limit_rows(), share=0.1)
     text = " ".join(lines)
@@ -104,7 +95,7 @@ def test_scores_by_length_and_depth_in_per_cent() -> None:
     "row",
     [
         Row(model="m", task="perplexity", metric="loss", value=None, length=8),
-        Row(model="m", task="recall", metric="benefit", value=1.0, distance=8, reference="n"),
+        Row(model="m", task="perplexity", metric="loss", value=1.0, length=8, reference="n"),
     ],
 )
 def test_rows_without_an_answer(row: Row) -> None:

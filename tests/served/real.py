@@ -61,7 +61,6 @@ SERVERS: dict[str, dict[str, Any]] = {
 """Name -> what `--hf-overrides` changes of the checkpoint's configuration."""
 VERBS: dict[str, tuple[str, ...]] = {
     "ppl": ("--length", "256", "--limit", "2"),
-    "recall": ("--distance", "128", "--limit", "2"),
     "limit": ("--max-length", "256", "--reference", "64", "--limit", "1"),
     "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
     "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),

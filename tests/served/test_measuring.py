@@ -10,7 +10,7 @@ import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
+from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
@@ -19,7 +19,6 @@ from tests.served.stub import Stub
 
 SPECS: dict[str, Measurement] = {
     "ppl": Perplexity(lengths=(32, 64), segments=3, batch_size=2),
-    "recall": Recall(distances=(16, 40), passage=12, scored=8, pairs=3),
     "limit": Limit(length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
     "longppl": LongPpl(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
     "measure": Misalignment(lengths=(32,), windows=3, estimator="paper"),

@@ -33,14 +33,14 @@ PLANTED = {
         "from lengthwise.evaluation import Evaluation",
         "training is not above evaluation",
     ),
-    "in a function": ("measure/recall.py", f"def f():\n    {EDGE}", "measure is not above report"),
+    "in a function": ("measure/perplexity.py", f"def f():\n    {EDGE}", "measure is not above report"),
     "for types": (
-        "measure/recall.py",
+        "measure/perplexity.py",
         f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {EDGE}",
         "measure is not above report",
     ),
     "by its text": (
-        "measure/recall.py",
+        "measure/perplexity.py",
         'import importlib\nimportlib.import_module("lengthwise.report.tables")',
         "measure is not above report",
     ),

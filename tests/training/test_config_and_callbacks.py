@@ -140,7 +140,6 @@ TEXTS = [tiny_text(600, seed=seed) for seed in range(4)]
 SMALL: dict[str, dict[str, Any]] = {
     "measure": {"lengths": (16, 32), "windows": 2},
     "ppl": {"lengths": (16, 32), "segments": 2},
-    "recall": {"distances": (16, 32), "passage": 8, "scored": 4, "pairs": 2},
     "limit": {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
     "longppl": {"length": 48, "short": 16, "texts": 2, "alpha": 0.0, "beta": -20.0},
     "difference": {"lengths": (128,), "windows": 2},

@@ -50,7 +50,7 @@ def _gigabytes(size: int) -> str:
 
 def reading_table() -> Table:
     """Memory to measure in bfloat16, at the default batch size."""
-    return _table("verbs", {"measure, ppl, recall, longppl": _reading, "limit, eval": _reading_with_cache})
+    return _table("verbs", {"measure, ppl, longppl": _reading, "limit, eval": _reading_with_cache})
 
 
 def _reading(size: str, length: int) -> int:

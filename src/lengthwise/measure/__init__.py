@@ -1,4 +1,4 @@
-"""Measurements with intervals: misalignment, perplexity by length, recall by distance, effective length."""
+"""Measurements with intervals: misalignment, perplexity by length, limits of the context, LongPPL, differences."""
 
 from lengthwise.lazy import lazy_names
 

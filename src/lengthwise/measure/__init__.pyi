@@ -10,6 +10,5 @@ from lengthwise.measure.measurement import Measurement as Measurement
 from lengthwise.measure.measurement import WindowMeasurement as WindowMeasurement
 from lengthwise.measure.misalignment import Misalignment as Misalignment
 from lengthwise.measure.perplexity import Perplexity as Perplexity
-from lengthwise.measure.recall import Recall as Recall
 from lengthwise.measure.runner import run as run
 from lengthwise.measure.table import MEASUREMENTS as MEASUREMENTS

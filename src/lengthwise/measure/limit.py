@@ -6,8 +6,7 @@ that reads only the last R/4 + 1 .. R tokens before each target, R = `reference`
     excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/4 + 1 .. R of them)
 
 After d tokens of the window, for d on a grid, its first passage is repeated; so is one inside the window. Every
-second window is read again with other passages in both places, and the repetitions are read after that too (as
-`Recall`, but with the filler's beginning):
+second window is read again with other passages in both places, and the repetitions are read after that too:
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 

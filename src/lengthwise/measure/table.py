@@ -28,7 +28,6 @@ MEASUREMENTS = {
         "measure.misalignment:Misalignment", "Does cutting off early context change the predictions?"
     ),
     "ppl": Entry("measure.perplexity:Perplexity", "How well are the same tokens predicted at each length?"),
-    "recall": Entry("measure.recall:Recall", "Is text far back still used?"),
     "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
     "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
     "difference": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),

@@ -95,23 +95,6 @@ def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> 
     )
 
 
-def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance") -> Picture | None:
-    """What a repeated passage is worth to the model, by how far back it is."""
-    return _by_number(
-        rows,
-        "recall",
-        {"": "benefit"},
-        "distance",
-        name=name,
-        title="Benefit of a repeated passage by its distance",
-        across="distance to the first occurrence (tokens)",
-        up="benefit (nats per token)",
-        caption="Loss after a different passage minus loss after the same passage: "
-        f"0 means that the model does not use text that far back. {BANDS}",
-        levels=[0],
-    )
-
-
 def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     """Excess loss by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
@@ -246,7 +229,6 @@ def training_curves(
 FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
     "misalignment": (misalignment_parts, jeffreys_by_position, misalignment_matrix),
     "perplexity": (loss_by_length, loss_by_position),
-    "recall": (recall_by_distance,),
     "limit": (limit_curves,),
     "difference": (differences_by_position,),
 }

@@ -68,24 +68,6 @@ def _perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return [text, *_plot_by("length", curve, "loss, nats per token; lower is better")]
 
 
-def _recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    curve = _curve(rows, "benefit")
-    last = curve[-1]
-    clear = [str(row.distance) for row in curve if row.ci_low is not None and row.ci_low > 0]
-    if len(clear) == len(curve):
-        use = " The model clearly uses it at every distance measured."
-    elif clear:
-        where = " and ".join(filter(None, [", ".join(clear[:-1]), clear[-1]]))
-        use = f" Its use is clear (interval above 0) at {where} tokens."
-    else:
-        known = any(row.ci_low is not None for row in curve)
-        use = " Its use is not clear (every interval includes 0)." if known else ""
-    return [
-        f"A passage that comes again after {last.distance} tokens is worth {row_text(last)} nats per token.{use}",
-        *_plot_by("distance", curve, "benefit, nats per token; 0 is no use", levels=[0.0]),
-    ]
-
-
 def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     tolerance = numbers["tolerance"]
@@ -203,7 +185,6 @@ def _in_nats(corner: str, rows: Sequence[Row]) -> list[str]:
 ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]]] = {
     "misalignment": ("jeffreys", _misalignment_answer),
     "perplexity": ("loss", _perplexity_answer),
-    "recall": ("benefit", _recall_answer),
     "limit": ("tolerance", _limit_answer),
     "longppl": ("perplexity", _longppl_answer),
     "difference": ("difference", _difference_answer),

@@ -23,7 +23,7 @@ class MeasureCallback(TrainerCallback):
 
         trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books", every=100))
 
-    Each log has one number per headline row: `misalignment/jeffreys@1024`, `recall/benefit@distance=64`. It goes to
+    Each log has one number per headline row: `misalignment/jeffreys@1024`, `limit/benefit@distance=64`. It goes to
     the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the Trainer's
     precision, by every process; training continues with the same numbers as without the callback.
 

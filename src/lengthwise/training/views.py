@@ -42,7 +42,7 @@ VIEWS: dict[ViewName, tuple[str, str]] = {
     ),
     "repeat": (
         "gap views in which some windows repeat an earlier passage behind the largest gap",
-        "copying across the gap; recall and limit measure copying too, so judge by other tasks",
+        "copying across the gap; limit measures copying too, so judge by other tasks",
     ),
 }
 """What each view is, and what agreement of its windows rewards; "long" is the first window, "short" the second."""

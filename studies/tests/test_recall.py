@@ -1,20 +1,33 @@
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from lengthwise.errors import LengthwiseError
-from lengthwise.measure import Recall
-from lengthwise.measure.recall import sequences
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.runner import run as measure
+from lengthwise.models import LoadedModel
 from lengthwise.results import Row
+from lengthwise.settings import Subject
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise_studies.recall import Recall, recall_by_distance, sequences
+from tests.golden import runs as golden
+from tests.measure.conftest import FakeModel, token_documents
 from tests.measure.copying import copying
+from tests.report import made_rows as made
+from tests.test_golden_runs import differences
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return token_documents([900, 700, 800, 600])
 
 
 def measured(model, text, **settings):
@@ -44,8 +57,8 @@ def test_the_two_sequences_of_a_pair():
     assert (with_bos[:, 1:] == sequences(ids, 9, passage, None)[:, 1:]).all()
 
 
-def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, documents):
-    found = measured(fake(copying(50), VOCABULARY), documents, **SETTINGS)
+def test_a_copying_model_benefits_within_its_reach_and_not_beyond(documents):
+    found = measured(FakeModel(copying(50), VOCABULARY), documents, **SETTINGS)
     copied = math.log(VOCABULARY) - math.log1p((VOCABULARY - 1) * math.exp(-8.0))
     for distance in (24, 48):
         row = at(found.rows, "benefit", distance)
@@ -59,7 +72,8 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, document
         assert at(found.rows, "benefit", distance).value == pytest.approx(different - same)
 
 
-def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
+def test_losses_are_those_of_the_last_tokens_of_the_passage(documents):
+    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
     found = measured(model, documents, **SETTINGS)
     record = found.records["recall/D48/p0002"]
     document = next(d for d in documents if d.id == record["document"])
@@ -72,11 +86,47 @@ def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
     assert record["different"] == pytest.approx(losses[-12:].sum().item(), abs=1e-4)
 
 
-def test_bad_logits_name_the_position(fake, documents):
+def test_bad_logits_name_the_position(documents):
     def logits(ids):
         found = torch.zeros(*ids.shape, VOCABULARY)
         found[1, -3] = float("nan")
         return found
 
     with pytest.raises(LengthwiseError, match="at position 36 of the repetition at distance 24"):
-        measured(fake(logits, VOCABULARY), documents, **SETTINGS)
+        measured(FakeModel(logits, VOCABULARY), documents, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"distances": (8, 24), "passage": 16, "scored": 12}, "distance 8 is shorter than .* 16"),
+        ({"distances": ()}, "distances"),
+        ({"passage": 16, "scored": 16}, "scored is 16 of a passage of 16"),
+        ({"passage": 1, "scored": 1}, "passage is 1"),
+    ],
+)
+def test_refused_settings(settings, message):
+    with pytest.raises(UsageError, match=message):
+        Recall(**settings)
+
+
+def test_the_figure_draws_each_benefit_at_its_distance():
+    rows = [
+        made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
+        for distance, value in ((64, 1.0), (256, 0.5))
+    ]
+    picture = recall_by_distance(rows, name="recall")
+    assert picture is not None
+    assert "m: 1.000 at 64, 0.5000 at 256." in picture.alt
+    assert recall_by_distance([], name="recall") is None
+
+
+@pytest.mark.real
+def test_its_numbers_are_those_of_an_earlier_version(tmp_path):
+    place = tmp_path / "recall"
+    with golden.in_float64():
+        spec = Subject(model="tiny-books", dtype="float64")
+        measure(Recall(distances=(64, 128, 256), pairs=6), spec, out=place)
+    found = golden.keep(json.loads((place / "results.json").read_text()), tmp_path)
+    kept = json.loads((Path(__file__).parent / "golden" / "recall.json").read_text())
+    assert differences(found, kept) == []

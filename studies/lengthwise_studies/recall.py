@@ -18,17 +18,19 @@ tokens right before the second passage are the same at every distance.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
-from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, grouped
 from lengthwise.measure.statistics import Statistic
-from lengthwise.settings import PYTHON_ONLY, Count, Tokens, Whole
+from lengthwise.report.drawing import Picture, curve_picture, curves_of
+from lengthwise.results import Row
+from lengthwise.settings import Count, Tokens, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -55,21 +57,14 @@ class Recall(WindowMeasurement):
         },
     )
     wanted = "pairs"
-    examples = (
-        "lengthwise recall smollm2-135m",
-        "lengthwise recall tiny-books --distance 64 --distance 128 --distance 256",
-        "lengthwise recall ./my-model --adapter runs/lora/model --out runs/recall",
-    )
 
-    distances: Annotated[tuple[Tokens, ...], MinLen(1), Parameter("--distance", metavar="TOKENS")] = (
-        64, 128, 256, 512,
-    )  # fmt: skip
-    """Tokens from a passage to its repetition; repeat it for several."""
-    passage: Annotated[Whole, Ge(2), PYTHON_ONLY] = 64
+    distances: Annotated[tuple[Tokens, ...], MinLen(1)] = (64, 128, 256, 512)
+    """Tokens from a passage to its repetition."""
+    passage: Annotated[Whole, Ge(2)] = 64
     """Tokens in the passage."""
-    scored: Annotated[Count, PYTHON_ONLY] = 48
+    scored: Count = 48
     """Tokens at its end whose loss counts; those before are the cue for the copy."""
-    pairs: Annotated[Count, Parameter("--limit")] = 32
+    pairs: Count = 32
     """Pairs of passages at each distance."""
 
     @model_validator(mode="after")
@@ -134,3 +129,18 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     rest = np.concatenate([ids[end - (distance - passage) : end], ids[:passage]])
     both = (np.concatenate([first, rest]) for first in (ids[:passage], ids[-passage:]))
     return np.stack([view(whole, 0, distance + passage - 1, bos_id) for whole in both])
+
+
+def recall_by_distance(rows: Sequence[Row], *, name: str) -> Picture | None:
+    """What a repeated passage is worth to the model, by how far back it is."""
+    chosen = [row for row in rows if row.task == "recall" and row.metric == "benefit" and row.is_headline]
+    return curve_picture(
+        {"": curves_of(chosen, attrgetter("distance"))} if chosen else {},
+        name=name,
+        title="Benefit of a repeated passage by its distance",
+        across="distance to the first occurrence (tokens)",
+        up="benefit (nats per token)",
+        caption="Loss after a different passage minus loss after the same passage: 0 means that the model does not "
+        "use text that far back. Bands are 95 % intervals over documents.",
+        levels=[0],
+    )

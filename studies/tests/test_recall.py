@@ -10,9 +10,9 @@ import torch
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import LoadedModel
 from lengthwise.results import Row
 from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise_studies.recall import Recall, recall_by_distance, sequences
 from tests.golden import runs as golden

@@ -1,4 +1,4 @@
-"""Saved models: folders written whole or not at all, extended models, uploads to the hub."""
+"""Saved models: folders written whole or not at all, extended models."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
-from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
-from lengthwise.errors import LengthwiseError, UsageError, reason
+from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
 
@@ -53,45 +52,6 @@ def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any
             os.replace(unfinished, path)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def push_to_hub(
-    loaded: Any, repo_id: str, *, private: bool | None = None, revision: str | None = None
-) -> str:
-    """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
-
-    An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
-    own `push_to_hub` does not write.
-
-    Repository ("owner/name") and branch (`revision`) are made if they are not there. Returns the address of the
-    commit.
-
-    Raises:
-        LengthwiseError: the hub cannot be reached or refuses.
-    """
-    from huggingface_hub import HfApi
-
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "model"
-        save_whole(loaded.model, loaded.tokenizer, folder)
-        try:
-            api = HfApi()
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            if revision is not None:
-                api.create_branch(repo_id, branch=revision, exist_ok=True)
-            done = api.upload_folder(
-                repo_id=repo_id,
-                folder_path=folder,
-                revision=revision,
-                commit_message="Upload with lengthwise",
-            )
-        # The hub library has changed its HTTP library more than once, so none of its classes are named.
-        except Exception as error:
-            raise LengthwiseError(
-                f"{repo_id} cannot be written to the hub: {reason(error)}",
-                fix="hf auth login, and check the name",
-            ) from error
-    return done.commit_url
 
 
 def write_extension_files(model: nn.Module, folder: Path) -> None:

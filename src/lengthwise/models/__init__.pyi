@@ -1,0 +1,32 @@
+"""What `lengthwise.models` exports, as `lengthwise/__init__.pyi`."""
+
+from lengthwise.checkpoints.doctor import check_rope as check_rope
+from lengthwise.checkpoints.embedded_models import EMBEDDED as EMBEDDED
+from lengthwise.checkpoints.embedded_models import EmbeddedModel as EmbeddedModel
+from lengthwise.checkpoints.extending import extend as extend
+from lengthwise.checkpoints.extension import Extension as Extension
+from lengthwise.checkpoints.head import FullLogits as FullLogits
+from lengthwise.checkpoints.head import Head as Head
+from lengthwise.checkpoints.head import NonFiniteLogits as NonFiniteLogits
+from lengthwise.checkpoints.head import find_head as find_head
+from lengthwise.checkpoints.head import hidden_states_for as hidden_states_for
+from lengthwise.checkpoints.hidden import capture_hidden_states as capture_hidden_states
+from lengthwise.checkpoints.hidden import final_hidden_states as final_hidden_states
+from lengthwise.checkpoints.hidden import unwrap as unwrap
+from lengthwise.checkpoints.loading import DTYPES as DTYPES
+from lengthwise.checkpoints.loading import ModelLike as ModelLike
+from lengthwise.checkpoints.loading import as_model as as_model
+from lengthwise.checkpoints.loading import load as load
+from lengthwise.checkpoints.loading import open_model as open_model
+from lengthwise.checkpoints.resolve import read_config as read_config
+from lengthwise.checkpoints.resolve import read_tokenizer as read_tokenizer
+from lengthwise.subjects.endpoint import Endpoint as Endpoint
+from lengthwise.subjects.pieces import PieceReader as PieceReader
+from lengthwise.subjects.pieces import reader_of as reader_of
+from lengthwise.subjects.plan import Cost as Cost
+from lengthwise.subjects.weights import LoadedModel as LoadedModel
+from lengthwise.subjects.weights import Predictor as Predictor
+from lengthwise.subjects.weights import Reader as Reader
+from lengthwise.subjects.weights import naming_bad_logits as naming_bad_logits
+from lengthwise.subjects.weights import target_losses as target_losses
+from lengthwise.subjects.weights import weights_of as weights_of

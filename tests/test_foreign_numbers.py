@@ -14,14 +14,12 @@ import torch
 
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.evaluation import Evaluation, lm_eval_backend
-from lengthwise.evaluation.lm_eval_tasks import load_numbers
+from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.measure import Misalignment, run
 from lengthwise.measure.kept_predictions import KeptPredictions
 from lengthwise.measure.longppl import _encode
 from lengthwise.results import Results, Row, read_results
-from lengthwise.samples import SampleLog
 from lengthwise.subjects import Endpoint, LoadedModel
 from lengthwise.subjects.client import PROTOCOLS, Refused, distribution, log_probs
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
@@ -34,47 +32,6 @@ TEXT = Corpus.of("nonsense", {"0": tiny_text(600)}, split="all", split_rule="all
 
 def loaded() -> LoadedModel:
     return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
-
-
-@pytest.mark.parametrize("number", [NAN, INF, -INF])
-def test_a_number_of_lm_eval_is_undefined_and_a_note_says_so(number: float, tmp_path: Path) -> None:
-    samples = [{"filter": "none", "doc_id": index, "acc": float(index), "ppl": number} for index in range(3)]
-    found = {
-        "results": {"t": {"acc,none": 1.0, "ppl,none": number}, "g": {"ppl,none": number}},
-        "samples": {"t": samples},
-        "versions": {"t": 1},
-    }
-    group = SimpleNamespace(get_all_tasks=lambda: [SimpleNamespace(task_name="t")])
-    numbers = load_numbers(None, {"g": group}, found, set())
-    log = SampleLog(tmp_path / "samples.jsonl")
-    for index, record in enumerate(numbers):
-        log.append(str(index), record)
-    settings = Evaluation(tasks=("t",), backend="lm-eval", max_length=64)
-    rows = settings.rows(settings.statistics(numbers), numbers)
-    results = Results(kind="eval", model_name="m", config={}, rows=rows, records=dict(log))
-    kept = json.loads(results.to_json())["rows"]
-    assert [(row["task"], row["metric"], row["value"]) for row in kept] == [
-        ("t", "acc", 1.0),
-        ("t", "ppl", None),
-        ("g", "ppl", None),
-    ]
-    notes = settings.notes(loaded(), loaded(), [], results)
-    assert [note for note in notes if str(number) in note and "ppl" in note and note[0] in "tg"] == notes[-2:]
-
-
-@pytest.mark.parametrize("number", [NAN, INF, -INF])
-def test_a_log_likelihood_of_lm_eval_is_refused(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = SimpleNamespace(
-        loglikelihood=lambda requests, **_: [(-1.0, True), (number, False)][: len(requests)]
-    )
-    monkeypatch.setattr(lm_eval_backend, "_harness", lambda *_: harness)
-    items: Any = [
-        SimpleNamespace(key=f"k{i}", content=SimpleNamespace(request_type="loglikelihood")) for i in (0, 1)
-    ]
-    settings = Evaluation(tasks=("t",), backend="lm-eval", max_length=64)
-    assert lm_eval_backend.score(settings, loaded(), items[:1]) == [{"reply": (-1.0, True)}]
-    with pytest.raises(LengthwiseError, match=f"{number} in k1"):
-        lm_eval_backend.score(settings, loaded(), items)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -172,7 +172,6 @@ def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., 
         (("longbench_e",), {}, "LongBench"),
         (("niddle",), {}, "'niddle'"),
         (("babilong",), {"max_length": 999, "lengths": (1000,)}, "1000 .* 999"),
-        (("x",), {"backend": "lm-eval"}, "lm-eval"),
     ],
 )
 def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, Any], named: str) -> None:
@@ -189,9 +188,6 @@ def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, A
         ("needle_multi_value", {"depths": (50,)}),
         ("needle", {"truncation": "left"}),
         ("babilong", {"templates": "x"}),
-        ("lm-eval", {"text": "books"}),
-        ("lm-eval", {"chat": "never"}),
-        ("lm-eval", {"mode": "greedy"}),
     ],
 )
 def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
@@ -199,9 +195,7 @@ def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
 ) -> None:
     [name] = settings
     common: dict[str, Any] = {"tasks": (task,), "max_length": 9999}
-    if task == "lm-eval":
-        common["backend"] = "lm-eval"
-    elif task != "longbench_e":
+    if task != "longbench_e":
         del common["max_length"]
     Evaluation(**common)
     with pytest.raises(UsageError, match=f"^{name} is given"):

@@ -283,32 +283,6 @@ def test_the_mean_over_tasks_is_compared(tmp_path):
     assert mean.value == pytest.approx((0.25 + 0.125) / 2)
 
 
-def lm_eval(scores: list[float], *, request: str = "ab12") -> dict[str, dict[str, Any]]:
-    requests = {f"generate_until/{request}{index}": {"task": "ruler", "reply": "x"} for index in range(3)}
-    row = {"task": "ruler", "metric": "string_match", "value": 0.0, "length": 4096, "unit": "share"}
-    return requests | {
-        "score/000000": {"row": row, "samples": [[str(index), score] for index, score in enumerate(scores)]}
-    }
-
-
-def test_runs_of_lm_eval_are_paired_by_sample(tmp_path):
-    settings = {"backend": "lm-eval", "max_length": 4096}
-    runs = [
-        evaluation(tmp_path / name, name, lm_eval(scores), **settings)
-        for name, scores in (("a", [0.0, 1.0, 0.0]), ("b", [1.0, 1.0, 0.5]))
-    ]
-    (row,) = [row for row in compare_runs(runs).rows if row.reference]
-    assert (row.task, row.metric, row.length, row.documents) == ("ruler", "string_match", 4096, 3)
-    assert row.value == pytest.approx(0.5)
-    other = evaluation(tmp_path / "c", "c", lm_eval([0.0, 1.0, 0.0], request="cd34"), **settings)
-    with pytest.raises(UsageError, match="only one has generate_until"):
-        compare_runs([runs[0], other])
-    # With other scores the same metric of lm-eval need not be the mean over its samples.
-    plain = evaluation(tmp_path / "d", "d", lm_eval([]), **settings)
-    for pair in ([runs[0], plain], [plain, runs[0]]):
-        assert [row.reference for row in compare_runs(pair).rows] == [None, None]
-
-
 def test_samples_that_differ_alike_have_no_interval(tmp_path):
     """0.1 + 0.2 on one side rounds otherwise than on the other."""
     low = [0.1 + 0.2 * (index % 3) for index in range(5)]

@@ -16,4 +16,3 @@ from lengthwise.checkpoints.hidden import unwrap as unwrap
 from lengthwise.checkpoints.loading import DTYPES as DTYPES
 from lengthwise.checkpoints.resolve import read_config as read_config
 from lengthwise.checkpoints.resolve import read_tokenizer as read_tokenizer
-from lengthwise.checkpoints.saving import push_to_hub as push_to_hub

@@ -22,6 +22,7 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
+from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing

@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
+from keyword import iskeyword
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -27,7 +28,7 @@ from lengthwise.measure.table import MEASUREMENTS
 # `compare` makes two of the measurements. What is no measurement is a function of its name.
 VERBS = (
     *(name for name in MEASUREMENTS if name not in ("difference", "predictions")),
-    "extend", "train", "merge", "compare", "report", "reproduce", "ls", "cp", "doctor",
+    "extend", "train", "merge", "compare", "import", "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
@@ -152,7 +153,8 @@ def _complete(verb: App, name: str, words: Sequence[str]) -> None:
 
 
 def _function(name: str) -> Any:
-    return getattr(studies_module("study_table") if name == "reproduce" else verbs, name)
+    owner = studies_module("study_table") if name == "reproduce" else verbs
+    return getattr(owner, f"{name}_" if iskeyword(name) else name)
 
 
 def _compare(words: Sequence[str]) -> Any:

@@ -15,7 +15,7 @@ from pydantic import ByteSize
 
 from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
-from lengthwise.cli.output import print_plan, print_report, print_table, show
+from lengthwise.cli.output import print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject, override
@@ -158,6 +158,27 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = Fal
     from lengthwise.training.training_run import merge_run
 
     print_plan(merge_run(run, out, dtype=dtype), as_json=as_json, caption="what was done")
+
+
+def import_(source: str, *, output: Output) -> None:
+    """Make a run folder of what lm-eval wrote, for report and compare.
+
+    lm-eval runs with any of its backends (vLLM, a server, transformers) and --log_samples. Scores get intervals over
+    their samples.
+
+    Args:
+        source: The folder with results_*.json and samples_*.jsonl, below lm-eval's --output_path.
+
+    Examples:
+        lm_eval run --model vllm --model_args pretrained=MODEL --tasks ruler --log_samples --output_path out
+        lengthwise import out/MODEL --out runs/ruler
+        lengthwise compare runs/ruler runs/ruler-quantized
+    """
+    from lengthwise.evaluation.lm_eval_output import import_lm_eval
+
+    if output.out is None:
+        raise UsageError("the run needs a folder", fix="--out runs/NAME")
+    print_results(import_lm_eval(source, output.out, overwrite=output.overwrite), output)
 
 
 def report(

@@ -1,4 +1,4 @@
-"""`lengthwise eval` as a measurement: its items are questions, of our own tasks or of lm-eval's.
+"""`lengthwise eval` as a measurement: its items are questions.
 
 run(Evaluation(tasks=("babilong_qa1",), lengths=(2048,)), "smollm2-135m", out="runs/e")
 """
@@ -20,8 +20,6 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
 from lengthwise.evaluation.scoring import ranking
 from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
-from lengthwise.files import is_url
-from lengthwise.machine import process_count
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
@@ -31,14 +29,12 @@ if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus
 
-_LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-
 
 class Evaluation(Measurement):
     """Does a model answer questions over long input?
 
-    Needles, BABILong by length and depth, LongBench-E, or any task of lm-eval. No prompt is cut unless you say
-    how, and every result says how many were cut.
+    Needles, BABILong by length and depth, LongBench-E. No prompt is cut unless you say how, and every result says
+    how many were cut. `lengthwise import` makes a run of what lm-eval wrote, for its tasks.
     """
 
     kind = "eval"
@@ -49,16 +45,13 @@ class Evaluation(Measurement):
         "lengthwise eval smollm2-135m needle_multi_key --length 2048 --length 4096",
         "lengthwise eval smollm2-135m babilong --mode likelihood --length 2048 --limit 20 --out runs/babilong",
         "lengthwise eval ./my-model longbench_e --data LongBench/data --max-length 3500 --truncation middle",
-        "lengthwise eval ./my-model longbench_qasper_e --backend lm-eval --max-length 16384 --out runs/harness",
     )
     reads = "questions"
     # The source of the questions (data, stories, templates) shows in the questions themselves.
     beside_the_numbers = ("batch_size", "data", "stories", "templates")
 
     tasks: Annotated[tuple[str, ...], MinLen(1), Parameter("TASK...")]
-    """Names or groups of `lengthwise ls tasks`; with --backend lm-eval, its own names."""
-    backend: Literal["native", "lm-eval"] = "native"
-    """Whose tasks and scorers."""
+    """Names or groups of `lengthwise ls tasks`."""
     mode: Literal["greedy", "likelihood"] = "greedy"
     """Score greedy replies, or rank the possible answers by likelihood (for small models too)."""
     lengths: Annotated[
@@ -72,13 +65,13 @@ class Evaluation(Measurement):
     samples: Annotated[Count | None, Parameter("--limit")] = None
     """Samples at each length and depth (default 10), or rows of a data set (default all)."""
     data: str | None = None
-    """Folder of LongBench's jsonl files (default: the hub); for lm-eval, of data sets in the hub's layout."""
+    """Folder of LongBench's jsonl files (default: the hub)."""
     stories: str | None = None
     """Folder of bAbI's own files, for BABILong."""
     templates: str | None = None
     """Copy of LongBench's repository, for its prompts."""
     max_length: Annotated[Annotated[Whole, Ge(2)] | None, Parameter(metavar="TOKENS")] = None
-    """Most tokens of a data set's prompt; for lm-eval, of prompt and reply."""
+    """Most tokens of a data set's prompt."""
     truncation: Truncation | None = None
     """How longer prompts are cut. Without it they are refused."""
     chat: Literal["auto", "never"] = "auto"
@@ -95,8 +88,8 @@ class Evaluation(Measurement):
         self._refuse_untaken(self.model_fields_set)
         if self.max_length is None and "data" in self._takes:
             raise UsageError(
-                "LongBench needs the greatest number of tokens of a prompt, lm-eval of prompt and reply together",
-                expected="--max-length TOKENS; LongBench takes 3500 for a model of 4k, and leaves room for the reply",
+                "LongBench needs the greatest number of tokens of a prompt",
+                expected="--max-length TOKENS; it takes 3500 for a model of 4k, and leaves room for the reply",
             )
         longest = max(self.lengths)
         for task in self.own_tasks:
@@ -115,21 +108,19 @@ class Evaluation(Measurement):
 
     @property
     def _families(self) -> dict[Family, list[Task]]:
-        """Our own tasks of the run, by their families; none with lm-eval's."""
+        """The tasks of the run, by their families."""
         from lengthwise.evaluation.tasks import resolve_tasks
 
-        return resolve_tasks(self.tasks) if self.backend == "native" else {}
+        return resolve_tasks(self.tasks)
 
     @property
     def own_tasks(self) -> list[Task]:
-        """Our own tasks of the run; none with lm-eval's."""
+        """The tasks of the run."""
         return list(chain.from_iterable(self._families.values()))
 
     @property
     def _takes(self) -> frozenset[str]:
         """The settings that some task of the run takes."""
-        if self.backend == "lm-eval":
-            return _LM_EVAL_TAKES
         return frozenset[str]().union(*(task.takes for task in self.own_tasks))
 
     @property
@@ -151,30 +142,12 @@ class Evaluation(Measurement):
                 )
 
     def check_subject(self, run: Subject) -> Subject:
-        """Refuse settings of the run that no task takes, and lm-eval in several processes or on an endpoint."""
+        """Refuse settings of the run that no task takes."""
         self._refuse_untaken(run.model_fields_set)
-        if self.backend == "lm-eval" and (process_count() > 1 or is_url(run.model)):
-            where = f"on the endpoint {run.model}" if is_url(run.model) else f"in {process_count()} processes"
-            raise UsageError(
-                f"lm-eval cannot run {where}",
-                expected="a model that is loaded here, in one process",
-                fix="--backend native; for an endpoint also lm-eval's own local-completions",
-            )
         return run
 
-    @property
-    def _lm_eval(self) -> Any:
-        """The module that asks lm-eval's tasks, None for our own; imported when it is used, with torch."""
-        if self.backend == "native":
-            return None
-        from lengthwise.evaluation import lm_eval_backend
-
-        return lm_eval_backend
-
     def items(self, model: Reader, text: Corpus | None, other: Reader) -> list[Item]:
-        """All questions with their prompts, or lm-eval's requests."""
-        if self._lm_eval:
-            return self._lm_eval.items(self, model.tokenizer)
+        """All questions with their prompts."""
         return [item for task in self.own_tasks for item in task.items(self, model.tokenizer, text)]
 
     def batches(self, items: Sequence[Item]) -> list[list[Item]]:
@@ -182,8 +155,6 @@ class Evaluation(Measurement):
 
         Batches of one task are of nearly equal length, the longest first, so that too little memory shows at once.
         """
-        if self._lm_eval:
-            return self._lm_eval.batches(self, items)
         contexts: dict[str, list[Item]] = {}
         for item in items:
             contexts.setdefault(item.content.context or item.key, []).append(item)
@@ -200,9 +171,7 @@ class Evaluation(Measurement):
         return batches + [context for context in ordered if len(context) > 1]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
-        """The score of each question, with its reply or likelihoods; the replies to requests of lm-eval."""
-        if self._lm_eval:
-            return self._lm_eval.score(self, model, items)
+        """The score of each question, with its reply or likelihoods."""
         from lengthwise.evaluation.decoding import likelihoods, replies
         from lengthwise.evaluation.tasks import TASKS
 
@@ -229,25 +198,15 @@ class Evaluation(Measurement):
             for question, reply in zip(questions, written, strict=True)
         ]
 
-    def finish(
-        self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
-    ) -> dict[str, Record]:
-        """lm-eval's scores, which it makes from all replies."""
-        return self._lm_eval.finish(self, model.tokenizer, items, records) if self._lm_eval else {}
-
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """Rows of each task by length and depth (or bucket), by length over all depths, and of each family.
 
         The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set.
         """
-        if self.backend == "lm-eval":
-            return [
-                Statistic.of(
-                    Row(model="", **record["row"]), [(one, [score, 1.0]) for one, score in record["samples"]]
-                )
-                for record in records
-                if "row" in record
-            ]
+        if records and "scores" in records[0]:
+            from lengthwise.evaluation import lm_eval_output
+
+            return lm_eval_output.statistics(records)
         own = _by_task(records)
         by_task = [task.statistics(own[task.name]) for task in self.own_tasks]
         by_family = [
@@ -257,13 +216,11 @@ class Evaluation(Measurement):
         return [*chain(*by_task, *by_family)]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The scores with their intervals; those of lm-eval that are no means have none."""
+        """The scores with their intervals."""
         return clear_effective_lengths([*map(estimated, statistics)])
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """Version, metric and questions of each task."""
-        if self._lm_eval:
-            return dict(records.get("tasks", {}))
         tasks: dict[str, Any] = {}
         facts = _by_task(item.facts for item in items)
         for task in self.own_tasks:
@@ -296,19 +253,6 @@ class Evaluation(Measurement):
         notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
         if self.samples is not None and "data" in self._takes:
             notes.append(f"Data sets have only their first {self.samples} rows.")
-        if self.backend == "lm-eval":
-            notes.append(
-                f"Tasks, prompts and scores are lm-eval's, with max_length {self.max_length}, without chat template."
-            )
-            if any(row.task == "ruler" for row in results.rows):
-                notes.append("ruler is the plain mean over RULER's tasks.")
-            numbers = [record for record in results.records.values() if "undefined" in record]
-            notes += [
-                f"{record['row']['task']}: {record['row']['metric']} is not defined, lm-eval gives "
-                f"{record['undefined']}."
-                for record in numbers
-            ]
-            return notes
         for family, own in self._families.items():
             part = f" Here: {len(own)} of {len(family.tasks)} tasks." if len(own) < len(family.tasks) else ""
             notes += [f"{family.note}{part}"] if family.note else []

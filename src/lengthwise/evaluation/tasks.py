@@ -41,7 +41,7 @@ def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
             raise UsageError(
                 f"unknown task {name!r}",
                 expected=nearest(name, known),
-                fix="lengthwise ls tasks; tasks of lm-eval need --backend lm-eval",
+                fix="lengthwise ls tasks; for tasks of lm-eval run lm_eval, and `lengthwise import`",
             )
     found = {
         family: [task for task in family.tasks if task.name in names or family.name in names]

@@ -71,20 +71,6 @@ def read_json(path: Path, *, expected: str, finite: bool = False) -> dict[str, A
     return value
 
 
-def is_url(name: str) -> bool:
-    """Whether `name` is the URL of an endpoint."""
-    return name.lower().startswith(("http://", "https://"))
-
-
-LLAMA_CPP = "llama.cpp:"
-"""What the name of a GGUF file begins with that llama.cpp reads."""
-
-
-def runs_elsewhere(name: str) -> str | None:
-    """What the model is if its weights are not loaded here: an endpoint, or read by llama.cpp in this process."""
-    return "an endpoint" if is_url(name) else "read by llama.cpp" if name.startswith(LLAMA_CPP) else None
-
-
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 

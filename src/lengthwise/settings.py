@@ -17,6 +17,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
@@ -109,46 +110,108 @@ def options_of(formula: Callable[..., Any]) -> type[Settings]:
     return create_model(formula.__name__, __base__=Settings, **fields)
 
 
+Kind = Literal["weights", "endpoint", "llama.cpp"]
+KINDS: dict[Kind, str] = {
+    "weights": "a model that transformers loads",
+    "endpoint": "an endpoint",
+    "llama.cpp": "a file that llama.cpp reads",
+}
+"""The kinds of subject, in words."""
+
+
+def kind_of(model: str) -> Kind:
+    """The kind of subject that a name of a model is of."""
+    if model.lower().startswith(("http://", "https://")):
+        return "endpoint"
+    return "llama.cpp" if model.startswith("llama.cpp:") else "weights"
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Marks a field of `Subject`: the kinds of subject that take it. All others refuse it."""
+
+    kinds: tuple[Kind, ...]
+
+
+_WEIGHTS = Takes(("weights",))
+_ENDPOINT = Takes(("endpoint",))
+_GGUF = Takes(("llama.cpp",))
+_NO_ENDPOINT = Takes(("weights", "llama.cpp"))
+_NO_WEIGHTS = Takes(("endpoint", "llama.cpp"))
+_ALL = Takes(tuple(KINDS))
+
+
 class Subject(Settings):
     """Which model is loaded, which text, and how."""
 
     model: str
-    """A hub id, a folder, a .gguf file, a name from `lengthwise ls models`, or llama.cpp:FILE.gguf."""
-    adapter: str | None = None
+    """A hub id, a folder, a .gguf file, a name from `lengthwise ls models`, an endpoint's URL, or
+    llama.cpp:FILE.gguf."""
+    adapter: Annotated[str | None, _WEIGHTS] = None
     """PEFT adapter on top of the model: a folder or a hub id."""
-    dtype: Dtype = "auto"
+    dtype: Annotated[Dtype, _WEIGHTS] = "auto"
     """auto (as saved), float32, bfloat16, float16 or float64."""
-    device: str = "auto"
+    device: Annotated[str, _NO_ENDPOINT] = "auto"
     """auto (CUDA if there is one), cpu, cuda, cuda:1, ..."""
-    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = None
+    device_map: Annotated[Literal["auto", "balanced", "balanced_low_0", "sequential"] | None, _WEIGHTS] = None
     """Spread whole layers over the devices of this process (and processor and disk), as accelerate does."""
-    tp_plan: Literal["auto"] | None = None
+    tp_plan: Annotated[Literal["auto"] | None, _WEIGHTS] = None
     """auto: split every layer over the processes of torchrun."""
-    quantize: Literal["nf4", "int8"] | None = None
+    quantize: Annotated[Literal["nf4", "int8"] | None, _WEIGHTS] = None
     """Linear layers in 4 or 8 bits, through bitsandbytes."""
-    attn: Annotated[str | None, PYTHON_ONLY] = None
+    attn: Annotated[str | None, PYTHON_ONLY, _WEIGHTS] = None
     """Implementation of attention: sdpa, eager, flash_attention_2, ... Default: transformers decides."""
-    kv_cache: Annotated[str | None, PYTHON_ONLY] = None
-    """For `compare`: a cache of transformers (static, quanto-int4, ...), or the type of llama.cpp's (q8_0, ...)."""
-    cache: Annotated[str | None, PYTHON_ONLY] = None
-    """For `compare`: module:function that returns a cache of your own."""
-    rope_scaling: Annotated[str | None, PYTHON_ONLY] = None
-    """For llama.cpp: none, linear:FACTOR or yarn:FACTOR. Default: as the file says."""
-    n_ctx: Annotated[Count | None, PYTHON_ONLY] = None
-    """For llama.cpp: tokens that its context has room for. Default: as many as are read."""
-    read: Annotated[str | None, PYTHON_ONLY] = None
-    """For `compare`: prefill, chunks=N, decode or decode=N. Default: prefill; with a cache chunks."""
+    kv_cache: Annotated[str | None, PYTHON_ONLY, _NO_ENDPOINT] = None
+    """A cache of transformers (static, quanto-int4, ...), or the type of llama.cpp's (q8_0, ...)."""
+    cache: Annotated[str | None, PYTHON_ONLY, _WEIGHTS] = None
+    """module:function that returns a cache of your own."""
+    rope_scaling: Annotated[str | None, PYTHON_ONLY, _GGUF] = None
+    """none, linear:FACTOR or yarn:FACTOR. Default: as the file says."""
+    n_ctx: Annotated[Count | None, PYTHON_ONLY, _GGUF] = None
+    """Tokens that the context has room for. Default: as many as are read."""
+    read: Annotated[str | None, PYTHON_ONLY, _ALL] = None
+    """prefill, chunks=N (of no endpoint), decode or decode=N. Default: prefill; with a cache chunks."""
     text: str = "books"
     """Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] = "test"
     """Documents of the text to use."""
-    served_model: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """For an endpoint: the served model's name. Default: the only one that it serves."""
-    tokenizer: Annotated[str | None, Parameter(metavar="MODEL")] = None
-    """For an endpoint: hub id or folder of its tokenizer. Default: the one that the server says it loaded."""
+    served_model: Annotated[str | None, Parameter(metavar="NAME"), _ENDPOINT] = None
+    """The served model's name. Default: the only one that is served."""
+    tokenizer: Annotated[str | None, Parameter(metavar="MODEL"), _NO_WEIGHTS] = None
+    """Hub id or folder of the tokenizer. Default: the one that the server says it loaded, or that the file has."""
+
+    @model_validator(mode="after")
+    def _refuse_untaken(self) -> Self:
+        for name, kinds in TAKEN_BY.items():
+            given = getattr(self, name) != type(self).model_fields[name].default
+            if given and self.kind not in kinds:
+                raise UsageError(
+                    f"{name} is given, and {self.model} is {KINDS[self.kind]}",
+                    expected=f"{name} with {' or '.join(KINDS[kind] for kind in kinds)}",
+                    fix=f"leave {name} out",
+                )
+        return self
+
+    @property
+    def kind(self) -> Kind:
+        """What reads the model."""
+        return kind_of(self.model)
+
+    def beside(self, model: str) -> Subject:
+        """Another model, with the settings of this one that its kind takes; without the adapter."""
+        same = {name: getattr(self, name) for name in self.model_fields_set if name != "adapter"}
+        taken = {name: value for name, value in same.items() if kind_of(model) in TAKEN_BY.get(name, KINDS)}
+        return Subject(**{**taken, "model": model})
 
 
-PATH_FIELDS = ("attn", "kv_cache", "cache", "rope_scaling", "n_ctx", "read")
+TAKEN_BY = {
+    name: mark.kinds
+    for name, field in Subject.model_fields.items()
+    for mark in field.metadata
+    if isinstance(mark, Takes)
+}
+"""By the settings of a model: the kinds of subject that take it."""
+PATH_FIELDS = tuple(name for name, field in Subject.model_fields.items() if PYTHON_ONLY in field.metadata)
 """The fields of a subject that say along which path it is read."""
 
 

@@ -12,8 +12,7 @@ from transformers import LlamaModel
 from lengthwise.checkpoints import Head
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, resolve
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel, as_model, load, open_model
+from lengthwise.subjects import LoadedModel, as_model, load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
 from tests.checkpoints.adapters import with_lora
@@ -202,23 +201,6 @@ class TestTokenizer:
         tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
         tokenizer.save_pretrained(folder)
         assert max(load(str(folder)).tokenizer.get_vocab().values()) == 320
-
-
-OF_WEIGHTS = {"adapter": "x", "dtype": "float32", "quantize": "nf4", "attn": "eager", "cache": "m:f"}
-OF_LLAMA_CPP = {"rope_scaling": "linear:2", "n_ctx": 64}
-TAKEN_BY_OTHERS: dict[str, dict[str, Any]] = {
-    "tiny-books": {"served_model": "x", "tokenizer": "x", **OF_LLAMA_CPP},
-    "http://127.0.0.1:9/v1": {"kv_cache": "static", **OF_WEIGHTS, **OF_LLAMA_CPP},
-    "llama.cpp:model.gguf": {"served_model": "x", **OF_WEIGHTS},
-}
-
-
-@pytest.mark.parametrize(
-    ("model", "name"), [(model, name) for model, settings in TAKEN_BY_OTHERS.items() for name in settings]
-)
-def test_a_setting_that_only_another_kind_of_model_takes(model: str, name: str):
-    with pytest.raises(UsageError, match=f"{name} is given"):
-        open_model(Subject(model=model, **{name: TAKEN_BY_OTHERS[model][name]}))
 
 
 @pytest.mark.usefixtures("offline")

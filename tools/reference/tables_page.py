@@ -11,6 +11,7 @@ from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+from lengthwise.settings import KINDS, TAKEN_BY, Subject
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
 from lengthwise_studies.study_table import studies
@@ -65,6 +66,20 @@ def _texts_and_models() -> Iterator[str]:
         for name, one in EMBEDDED.items()
     )
     yield table(["name", "what", "parameters", "licence", "made from"], rows)
+    yield "### Settings of a model\n"
+    yield (
+        "Options of the verbs that measure, keys of `compare --a` and `--b`, fields of `Subject`. A kind of model "
+        "refuses what it does not take.\n"
+    )
+    rows = (
+        (
+            code(name),
+            plain(" ".join((Subject.model_fields[name].description or "").split())),
+            *("yes" if kind in kinds else "" for kind in KINDS),
+        )
+        for name, kinds in TAKEN_BY.items()
+    )
+    yield table(["setting", "what", *KINDS.values()], rows)
     yield "## Texts\n"
     rows = (
         (code(name), plain(one.description), plain(one.licence), code(one.install))

@@ -13,8 +13,8 @@ from typing import Any
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
-from lengthwise.files import LLAMA_CPP, is_url, named_path, read_json, runs_elsewhere
-from lengthwise.settings import Subject
+from lengthwise.files import named_path, read_json
+from lengthwise.settings import KINDS, kind_of
 
 _HUB_TIMEOUT_SECONDS = 15.0
 
@@ -52,9 +52,9 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, or the hub cannot be reached.
     """
-    if what := runs_elsewhere(name):
+    if (kind := kind_of(name)) != "weights":
         raise UsageError(
-            f"{name} is {what}, whose weights cannot be loaded",
+            f"{name} is {KINDS[kind]}, whose weights cannot be loaded",
             fix="use a verb that measures, or lengthwise.subjects.open_model",
         )
     path = named_path(name, what="the model")
@@ -120,21 +120,6 @@ def looks_like_path(name: str) -> bool:
         or name.count("/") > 1
         or name.lower().endswith(".gguf")
     )
-
-
-def check_served(subject: Subject) -> None:
-    """Raise UsageError for a setting that a subject of its kind cannot take: weights, an endpoint or llama.cpp."""
-    of_weights = ("adapter", "dtype", "device_map", "tp_plan", "quantize", "attn", "cache")
-    if is_url(subject.model):
-        what = "is an endpoint, whose server decides"
-        names = (*of_weights, "device", "kv_cache", "rope_scaling", "n_ctx")
-    elif subject.model.startswith(LLAMA_CPP):
-        what, names = "is read by llama.cpp, which has no such setting", (*of_weights, "served_model")
-    else:
-        what, names = "is read by transformers", ("served_model", "tokenizer", "rope_scaling", "n_ctx")
-    for name in names:
-        if getattr(subject, name) != Subject.model_fields[name].default:
-            raise UsageError(f"{name} is given, and {subject.model} {what}", fix=f"leave {name} out")
 
 
 def read_config(model: str | ResolvedModel) -> Any:

@@ -14,13 +14,13 @@ from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Output
 from lengthwise.cli.output import print_plan, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
-from lengthwise.files import is_url, runs_elsewhere
-from lengthwise.measure.difference import SIDE, Difference
+from lengthwise.measure.difference import Difference
 from lengthwise.results import Results
 from lengthwise.runs import read_run
-from lengthwise.settings import Dtype, Subject, override
+from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, kind_of, override
 
-_Side = Annotated[tuple[str, ...], Parameter(metavar="KEY=VALUE")]
+_Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
+_Changes = Annotated[tuple[str, ...], _Side]
 _ABOVE = Parameter(
     "--fail-above",
     help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
@@ -44,8 +44,8 @@ def compare(
     first: str,
     second: str | None = None,
     *,
-    a: _Side = (),
-    b: _Side = (),
+    a: _Changes = (),
+    b: _Changes = (),
     text: str = "books",
     split: Literal["test", "train", "all"] = "test",
     dtype: Dtype = "auto",
@@ -66,10 +66,6 @@ def compare(
     Args:
         first: A: a hub id, folder, .gguf file, embedded name, llama.cpp:FILE.gguf, or the URL of an endpoint.
         second: B. Without it the predictions of A are kept in --out, to be compared later or elsewhere.
-        a: Change A: adapter, dtype, quantize, attn, kv_cache, cache, read, served_model, tokenizer;
-            of llama.cpp also rope_scaling, n_ctx; repeatable.
-        b: Change B: read=prefill, chunks=N, decode=N; kv_cache=static, quanto-int4, ...; cache=module:function;
-            of llama.cpp kv_cache=q8_0, q4_0, ...; rope_scaling=none, linear:FACTOR, yarn:FACTOR; ...
         text: Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name.
         split: Documents of the text to use.
         dtype: Of both sides, unless --a or --b says otherwise.
@@ -88,7 +84,7 @@ def compare(
     """
     limits = _limits(threshold, fail_use)
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
-    one = _side("--a", first, a, shared)
+    one = _side("--a", first, a, shared, beside=second or first)
     from lengthwise.measure.kept_predictions import KeptPredictions, run_in_turn
     from lengthwise.measure.runner import plan_run, run
 
@@ -104,7 +100,7 @@ def compare(
         spec = KeptPredictions(**measurement.model_dump(include=measurement.model_fields_set))
         make = partial(run, spec, one)
     else:
-        two = _side("--b", second, b, shared)
+        two = _side("--b", second, b, shared, beside=first)
         side_b = two.model_dump(exclude={"text", "split"}, exclude_defaults=True)
         spec = measurement.model_copy(update={"side_b": side_b})
         spec.check_subject(one)
@@ -115,15 +111,20 @@ def compare(
     return _exit_code(show(make, output), limits)
 
 
-def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str, Any]) -> Subject:
-    """A side: what both share where it can take it, and what its option changes."""
+def _side(
+    option: str, model: str, assignments: Sequence[str], shared: Mapping[str, Any], *, beside: str
+) -> Subject:
+    """A side: what both share, unless the side `beside` it alone takes it, and what its option changes."""
     changes = override({}, assignments)
     for key in changes:
-        if key not in SIDE:
-            raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, SIDE))
-    if runs_elsewhere(model):
-        shared = {name: shared[name] for name in ("text", "split", *["device"] * (not is_url(model)))}
-    return Subject(**{**shared, "model": model, **changes})
+        if key not in TAKEN_BY:
+            raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, TAKEN_BY))
+
+    def is_of(side: str, name: str) -> bool:
+        return kind_of(side) in TAKEN_BY.get(name, KINDS)
+
+    own = {name: value for name, value in shared.items() if is_of(model, name) or not is_of(beside, name)}
+    return Subject(**{**own, "model": model, **changes})
 
 
 def _limits(threshold: float | None, fail_use: float | None) -> dict[str, float]:

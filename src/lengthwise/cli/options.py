@@ -9,10 +9,12 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
-from lengthwise.settings import Settings, Subject
+from lengthwise.settings import KINDS, TAKEN_BY, Settings, Subject
 
 _OUTPUT = Group("Output", sort_key=3)
-Model = Annotated[str, Parameter(help=Subject.model_fields["model"].description)]
+Model = Annotated[
+    str, Parameter(help="A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`.")
+]
 Assignments = Annotated[tuple[str, ...], Parameter("--set", metavar="KEY=VALUE")]
 DryRun = Annotated[bool, Parameter(help="Print the plan, with an estimate of time and memory, and stop.")]
 AsJson = Annotated[bool, Parameter("--json", help="Print JSON alone on standard output.", group=_OUTPUT)]
@@ -87,7 +89,13 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
         field = owner.model_fields[name]
         marks = [mark for mark in field.metadata if isinstance(mark, Parameter)]
         if field.description:
-            marks.append(Parameter(help=" ".join(field.description.split())))
+            kinds = TAKEN_BY.get(name, ()) if owner is Subject else ()
+            only = (
+                [f"Only for {' or '.join(KINDS[kind] for kind in kinds)}."]
+                if kinds and "weights" not in kinds
+                else []
+            )
+            marks.append(Parameter(help=" ".join([*field.description.split(), *only])))
         kind = Argument.POSITIONAL_ONLY if field.is_required() else Argument.KEYWORD_ONLY
         marks += [] if field.is_required() else _GROUPS.get(owner, [])
         default = Argument.empty if field.is_required() else field.default

@@ -53,7 +53,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
-    return with_fields(verb, hidden=(*kind.not_of_the_run, *(() if kind.fail_above else ("threshold",))))
+    return with_fields(verb, hidden=() if kind.fail_above else ("threshold",))
 
 
 def extend(

@@ -26,7 +26,6 @@ import numpy as np
 from pydantic import Field
 
 from lengthwise.errors import UsageError
-from lengthwise.files import runs_elsewhere
 from lengthwise.measure.change_point import beginning, mean
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
@@ -42,7 +41,7 @@ from lengthwise.measure.pair_records import (
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
+from lengthwise.settings import PYTHON_ONLY, TAKEN_BY, Positive, Subject, checked
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
@@ -55,10 +54,6 @@ ONE_TOKEN = 20.0
 """How much further apart than the least tolerance one token is often, by rounding."""
 UNLIKE = 2.0
 """How many times as far apart the windows that differ must be as all others, to say that only some differ."""
-SIDE = (
-    *("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read"),
-    *("served_model", "tokenizer", "rope_scaling", "n_ctx"),
-)
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
@@ -68,10 +63,8 @@ class Difference(RepeatedWindows):
     """Do two configurations of a model predict alike, at every position, and use far context alike?
 
     Reads the same tokens with both and compares the predictions: by position, and in the benefit of passages that
-    come again. --a and --b change one side: adapter, dtype, quantize, attn, kv_cache, cache, read (prefill, chunks=N
-    or decode=N), served_model, tokenizer; of llama.cpp also rope_scaling, n_ctx. --fail-above checks the mean
-    absolute difference (nats per token) of every length and bin of positions, --fail-use the share of a benefit that
-    B has lost.
+    come again. --a and --b change one side. --fail-above checks the mean absolute difference (nats per token) of
+    every length and bin of positions, --fail-use the share of a benefit that B has lost.
     """
 
     kind = "difference"
@@ -150,17 +143,16 @@ class Difference(RepeatedWindows):
         subject = self.second_subject(run or Subject(model=model.name))
         if subject is None:
             return model
-        of_first = subject.tokenizer is None and runs_elsewhere(subject.model)
-        return open_model(subject, tokenizer=model.tokenizer if of_first else None)
+        return open_model(subject, tokenizer=model.tokenizer)
 
     def name_of(self, run: Subject) -> str:
         """Both sides, each with what the other lacks."""
         if not self.side_b:
             return run.model
-        sides = [run.model_dump(), {**run.model_dump(exclude=set(SIDE)), **self.side_b}]
+        sides = [run.model_dump(), {**run.model_dump(exclude=set(TAKEN_BY)), **self.side_b}]
         names = []
         for side, other in (sides, sides[::-1]):
-            shown = [key for key in SIDE if side.get(key) not in (other.get(key), None, "auto")]
+            shown = [key for key in TAKEN_BY if side.get(key) not in (other.get(key), None, "auto")]
             own = ", ".join(f"{key}={side[key]}" for key in shown)
             names.append(f"{side['model']} ({own})" if own else side["model"])
         return " against ".join(names)

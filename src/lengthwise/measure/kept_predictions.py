@@ -133,9 +133,9 @@ def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
 
 def _lengths_of_both(measurement: Difference, one: Subject, two: Subject) -> tuple[int, ...] | None:
     """The lengths that both sides have positions for; None while a side is not converted yet, and decides alone."""
-    from lengthwise.subjects.plan import outline, unknown_cost
+    from lengthwise.subjects.plan import outline, unknown_cost_of
 
-    if measurement.lengths is not None or any(unknown_cost(side.model) for side in (one, two)):
+    if measurement.lengths is not None or unknown_cost_of((one, two)) is not None:
         return measurement.lengths
     return measurement.resolved(outline(one), outline(two)).lengths
 

@@ -98,8 +98,6 @@ class Measurement(Settings):
     """How often the keys and values of an input are in memory; a copy continues it."""
     along_paths: ClassVar[bool] = False
     """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
-    not_of_the_run: ClassVar[tuple[str, ...]] = ()
-    """Settings of the subject that the measurement cannot use, so that its verb has no option for them."""
 
     seed: Seed = 0
     """Seed of the choice of windows."""
@@ -133,7 +131,7 @@ class Measurement(Settings):
         """How the second model is loaded, beside the first as `run` says; None where the settings name no other."""
         if self.second is None or (self.second == run.model and run.adapter is None):
             return None
-        return run.model_copy(update={"model": self.second, "adapter": None})
+        return run.beside(self.second)
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second model, loaded as the first one is (`run`); the first where the settings name none."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, MissingError, UsageError
-from lengthwise.files import runs_elsewhere
 from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.given import (
     check_place,
@@ -131,21 +130,16 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
-    from lengthwise.checkpoints.resolve import check_served
-    from lengthwise.machine import usable_device
-    from lengthwise.subjects.plan import cost_by_shape, cost_of_sides, outline, unknown_cost
+    from lengthwise.subjects.plan import cost_by_shape, cost_of_sides, outline, unknown_cost_of
 
     settings = {"kind": measurement.kind} | config_of(measurement, spec)
     subject = measurement.check_subject(spec)
-    elsewhere = runs_elsewhere(subject.model)
-    check_served(subject)
-    if not elsewhere:
-        usable_device(subject.device)
-    given = text_of(measurement, spec, None)
     second = measurement.second_subject(subject)
-    for name in {subject.model, (second or subject).model}:
-        if (cost := unknown_cost(name)) is not None:
-            return {"settings": settings, **cost.to_dict()}
+    sides = [subject] if second is None else [subject, second]
+    unknown = unknown_cost_of(sides)
+    given = text_of(measurement, spec, None)
+    if unknown is not None:
+        return {"settings": settings, **unknown.to_dict()}
     try:
         model = outline(subject)
     except MissingError:
@@ -158,11 +152,10 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     if (read := prepared.documents) is not None:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
     facts |= prepared.measurement.plan(prepared.items)
-    if elsewhere:
-        # The second model is not loaded.
+    if hasattr(model, "check_ready"):
+        # It is open, without weights of ours. The second model is not loaded.
         model.check_ready(prepared.longest)
         prepared.measurement.check_models(model, model, prepared.items)
-    sides = [subject] if second is None else [subject, second]
     longest = prepared.longest
     cost = cost_of_sides(
         sides,

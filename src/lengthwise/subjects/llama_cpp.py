@@ -21,7 +21,7 @@ from torch import Tensor
 from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
 from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
-from lengthwise.files import LLAMA_CPP, named_path
+from lengthwise.files import named_path
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.text import tokenizer_fingerprint
@@ -81,7 +81,7 @@ class LlamaCpp:
         # A batch reads from the cache from the first token on: it is no chunk.
         self.batch, self.path = path.chunk or BATCH, ReadingPath(decode=path.decode)
         self.max_positions = subject.n_ctx
-        self.file = named_path(self.name.removeprefix(LLAMA_CPP), what="the GGUF file").absolute()
+        self.file = named_path(self.name.removeprefix("llama.cpp:"), what="the GGUF file").absolute()
         try:
             # By name: this module has the same.
             c: Any = importlib.import_module("llama_cpp")
@@ -89,7 +89,7 @@ class LlamaCpp:
         except (ImportError, OSError, RuntimeError) as error:
             raise MissingError(f"llama.cpp cannot be loaded: {reason(error)}", fix=INSTALL) from error
         if not self.file.is_file():
-            raise MissingError(f"there is no file {self.file}", expected=f"{LLAMA_CPP}FILE.gguf")
+            raise MissingError(f"there is no file {self.file}", expected="llama.cpp:FILE.gguf")
         self._c, self._said = c, list[str]()
         self._model = self._loaded(gpu=subject.device != "cpu")
         weakref.finalize(self, c.llama_model_free, self._model)

@@ -9,9 +9,7 @@ from torch import nn
 
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights
-from lengthwise.checkpoints.resolve import check_served
 from lengthwise.errors import UsageError
-from lengthwise.files import LLAMA_CPP, is_url
 from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.weights import LoadedModel, Predictor
@@ -45,16 +43,15 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
     """The model of a subject, loaded, or its endpoint or GGUF file, opened; `tokenizer` for these if they name none.
 
     Raises:
-        UsageError, MissingError: as `load`, `Endpoint` or `LlamaCpp`; or a setting that only another of them has.
+        UsageError, MissingError: as `load`, `Endpoint` or `LlamaCpp`.
     """
-    check_served(subject)
-    if subject.model.startswith(LLAMA_CPP):
+    if subject.kind == "llama.cpp":
         from lengthwise.subjects.llama_cpp import LlamaCpp
 
         return LlamaCpp(subject, tokenizer=tokenizer)
     path, make_cache = reading_path(subject), cache_maker(subject)
     model: Any
-    if is_url(subject.model):
+    if subject.kind == "endpoint":
         from lengthwise.subjects.endpoint import Endpoint
 
         model = Endpoint(

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.files import runs_elsewhere
 from lengthwise.settings import Subject
 
 CHUNK = 256
@@ -53,7 +52,7 @@ def reading_path(subject: Subject) -> ReadingPath:
         UsageError: no such path, or one pass with a cache, which it would never read.
     """
     # llama.cpp reads every token from its cache.
-    cached = not runs_elsewhere(subject.model) and (subject.kv_cache or subject.cache) is not None
+    cached = subject.kind == "weights" and (subject.kv_cache or subject.cache) is not None
     if subject.read is None:
         return ReadingPath(chunk=CHUNK if cached else None)
     parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d*)|decode(?:=0*([1-9]\d*))?", subject.read)
@@ -63,6 +62,11 @@ def reading_path(subject: Subject) -> ReadingPath:
             expected="prefill (one pass), chunks=N (passes of N tokens), decode or decode=N (the last N one by one)",
         )
     prefill, chunk, decode = parsed.groups()
+    if chunk and subject.kind == "endpoint":
+        raise UsageError(
+            f"read is {subject.read!r}, and {subject.model} is an endpoint, whose server decides on its chunks",
+            expected="prefill, decode or decode=N",
+        )
     if prefill and cached:
         raise UsageError(
             "one pass never reads from a cache",

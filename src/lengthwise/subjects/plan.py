@@ -17,9 +17,8 @@ from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, trained_length
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError
-from lengthwise.files import runs_elsewhere
 from lengthwise.machine import product_rate, usable_device
-from lengthwise.settings import Subject
+from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.opening import open_model
 from lengthwise.subjects.path import cache_maker, reading_path
 
@@ -48,21 +47,29 @@ class Cost:
 
 
 _COST_ELSEWHERE = {
-    "an endpoint": Cost(
-        memory_basis="the server's", seconds_basis="the server's, and that of as many requests"
-    ),
-    "read by llama.cpp": Cost(
-        memory_basis="llama.cpp's: the file and its cache", seconds_basis="llama.cpp's"
-    ),
+    "endpoint": Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests"),
+    "llama.cpp": Cost(memory_basis="llama.cpp's: the file and its cache", seconds_basis="llama.cpp's"),
 }
-"""What is known of a model whose weights are not loaded here, by `runs_elsewhere`."""
+"""What is known of a model whose weights are not loaded here, by its kind."""
 
 
 def unknown_cost(model: str) -> Cost | None:
     """What is known of a model that is made or converted at its first use; None if its configuration is there."""
     if model in EMBEDDED and made_folder(model) is None:
         return Cost(parameters=EMBEDDED[model].parameters)
-    return Cost() if model.lower().endswith(".gguf") and not runs_elsewhere(model) else None
+    return Cost() if model.lower().endswith(".gguf") and kind_of(model) == "weights" else None
+
+
+def unknown_cost_of(sides: Sequence[Subject]) -> Cost | None:
+    """`unknown_cost` of the first of several subjects that has one.
+
+    Raises:
+        UsageError, MissingError: the device of one is not there.
+    """
+    for side in sides:
+        if side.kind == "weights":
+            usable_device(side.device)
+    return next((cost for side in sides if (cost := unknown_cost(side.model))), None)
 
 
 def planned_config(name: str) -> Any:
@@ -148,10 +155,10 @@ def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
     Raises:
         UsageError, MissingError: as `reading_cost`.
     """
-    here = [side for side in sides if not runs_elsewhere(side.model)]
+    here = [side for side in sides if side.kind == "weights"]
     local = [reading_cost(side, **read) for side in here]
     if not local:
-        return _COST_ELSEWHERE[runs_elsewhere(sides[0].model) or ""]
+        return _COST_ELSEWHERE[sides[0].kind]
     return replace(
         local[0],
         memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
@@ -227,7 +234,7 @@ def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
     Raises:
         UsageError, MissingError: as `open_model`, for what does not need the weights.
     """
-    if runs_elsewhere(subject.model):
+    if subject.kind != "weights":
         return open_model(subject, tokenizer=tokenizer)
     cache_maker(subject)
     resolved = resolve(subject.model)

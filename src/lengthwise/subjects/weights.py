@@ -33,7 +33,7 @@ from lengthwise.checkpoints.position_limits import (
     trained_length,
 )
 from lengthwise.errors import UsageError
-from lengthwise.files import runs_elsewhere
+from lengthwise.settings import KINDS, kind_of
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.text import tokenizer_fingerprint
 
@@ -292,8 +292,9 @@ def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
     """
     if isinstance(model, LoadedModel):
         return model
+    kind = kind_of(model.name)
     raise UsageError(
-        f"{model.name} is {runs_elsewhere(model.name) or 'not loaded here'}, and {needs}",
+        f"{model.name} is {'not loaded here' if kind == 'weights' else KINDS[kind]}, and {needs}",
         expected="a model whose weights are loaded here",
         fix=fix,
     )

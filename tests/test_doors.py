@@ -279,7 +279,7 @@ def test_what_would_not_be_used_is_refused(case: str, here: Path):
     "kind", [name for name, each in MEASUREMENTS.items() if each.measurement.other is None]
 )
 def test_a_second_model_where_there_is_none(kind: str, here: Path):
-    if kind == "difference":
+    if kind == "compare":
         return
     settings = {"eval": {"tasks": ("needle_single",)}}.get(kind, {})
     with pytest.raises(UsageError, match="second model"):

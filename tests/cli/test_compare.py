@@ -1,38 +1,167 @@
+"""`compare A B`: sides and their keys, kept predictions, exit codes."""
+
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lengthwise.cli import gates
+from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
+from lengthwise.report.difference_verdict import verdict
+from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 
-SIZES = ("--length", 16, "--length", 32, "--limit", 8)
+SIZES = ("--length", 96, "--limit", 3)
+EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
 
 
 @pytest.fixture
-def runs(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> list[str]:
-    """Two models measured on the same text."""
-    save_tiny_model(tmp_path / "other", seed=1)
-    for name, which in (("before", model), ("after", "other")):
-        assert lengthwise("ppl", which, *text, *SIZES, "--out", name).code == 0
-    return ["before", "after"]
+def other(tmp_path: Any) -> str:
+    return str(save_tiny_model(tmp_path / "other", seed=1))
 
 
-def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: list[str]) -> None:
-    done = lengthwise("compare", *runs)
-    assert done.code == 0
-    assert "difference [95 % interval]" in done.out
-    assert re.search(r"^ +loss +16 +other .* [+-]\d\.\d+ \[[+-]", done.out, flags=re.MULTILINE)
-    assert re.search(r"\d+ of 8 differences are more than noise", done.out)
-    assert lengthwise("compare", *runs, "--format", "csv").out.startswith("metric,length,run,")
-    assert lengthwise("compare", *runs, "--format", "latex").out.startswith(r"\begin{table}")
-    found = lengthwise("compare", *runs, "--reference", "after", "--metric", "loss", "--json").json
-    differences = [row for row in found["rows"] if "reference" in row]
-    assert [(row["metric"], row["length"], row["reference"]) for row in differences] == [
-        ("loss", 16, "other"),
-        ("loss", 32, "other"),
-    ]
-    assert all(0 <= row["p_holm"] <= 1 for row in differences)
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--b", "kvcache=static"], "no setting 'kvcache' of a side"),
+        (["--b", "text=code"], "no setting 'text' of a side"),
+        (["--b", "kv_cache=dinamic"], "no cache 'dinamic'"),
+        (["--b", "read=decoded"], "read is 'decoded'"),
+        (["--b", "read=decode=90"], "would be read one by one"),
+        (["--b", "kv_cache=static"], "no cache is read"),
+        (["--b", "kv_cache=static", "--b", "read=prefill"], "never reads from a cache"),
+        (["--b", "cache=nowhere:cache"], "cannot be imported"),
+        (["--b", "cache=math"], "cache is 'math'"),
+        (["--b", "kv_cache=static", "--b", "cache=math:pi"], "each name a cache"),
+        ([], "the same in everything"),
+    ],
+)
+def test_wrong_sides(
+    lengthwise: Callable[..., Any], model: str, text: list[str], words: list[str], problem: str
+) -> None:
+    done = lengthwise("compare", model, model, *text, *SIZES, *words, "--dry-run")
+    assert done.code in (2, 3)
+    assert problem in done.err
+
+
+def test_thresholds(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    changes = [word for each in EVICTS for word in ("--b", each)]
+    # One forgets what is more than 128 tokens back.
+    words = ["compare", model, model, *text, "--length", 512, "--limit", 3, *changes]
+    done = lengthwise(*words, "--fail-above", 0.01, "--json")
+    assert done.code == 4
+    assert "difference is above 0.01" in done.err
+    assert "tokens 384 to 512" in done.err
+    found = {row["metric"] for row in done.json["rows"]}
+    assert {
+        "difference",
+        "shift",
+        "kl",
+        "same_top",
+        "largest",
+        "equal_up_to",
+        "benefit_a",
+        "benefit_b",
+    } <= found
+    assert lengthwise(*words, "--fail-above", 100).code == 0
+
+
+def verdict_of(results: Any) -> list[str]:
+    return verdict(parse_results(results).rows)
+
+
+def results_of(*rows: Row) -> Results:
+    return Results(kind="difference", model_name="m", config={}, rows=list(rows))
+
+
+def test_a_lost_benefit(capsys: pytest.CaptureFixture[str]) -> None:
+    about: Any = {"model": "m", "task": "difference", "distance": 100, "documents": 4}
+    clear = Row(metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, **about)
+    kept = Row(metric="benefit_kept", value=0.7, unit="ratio", **about)
+    assert gates.exit_code([gates.use(results_of(clear, kept), 0.2)]) == THRESHOLD_CROSSED
+    assert gates.exit_code([gates.use(results_of(clear, kept), 0.4)]) == 0
+    capsys.readouterr()
+    # A gate that cannot see a loss does not pass.
+    for unclear, why in (
+        (replace(clear, ci_low=-0.1), "no clear benefit"),
+        (replace(clear, ci_low=None, ci_high=None, documents=1), "one document"),
+    ):
+        rows = (unclear, replace(kept, documents=unclear.documents))
+        assert gates.exit_code([gates.use(results_of(*rows), 0.2)]) == UNDECIDED
+        err = capsys.readouterr().err
+        assert "could not decide" in err
+        assert why in err
+
+
+def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    about: Any = {"model": "m", "task": "difference", "length": 256}
+    apart, tolerance = (
+        Row(metric="difference", value=0.06, **about),
+        Row(metric="tolerance", value=0.08, **about),
+    )
+    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.05)]) == UNDECIDED
+    assert "below what rounding gives here" in capsys.readouterr().err
+    assert gates.exit_code([gates.above(results_of(apart, tolerance), "difference", 0.1)]) == 0
+    more = replace(apart, value=0.09)
+    assert (
+        gates.exit_code([gates.above(results_of(more, tolerance), "difference", 0.05)]) == THRESHOLD_CROSSED
+    )
+    # A threshold that is crossed counts more than one that is not decided.
+    undecided = gates.Gate("x", [], "y")
+    assert gates.exit_code([undecided, gates.Gate("x", ["z"])]) == THRESHOLD_CROSSED
+
+
+def test_kept_predictions_give_the_same_numbers(
+    lengthwise: Callable[..., Any], model: str, other: str, text: list[str]
+) -> None:
+    both = lengthwise("compare", model, other, *text, *SIZES, "--json").json
+    for name, which in (("a", model), ("b", other)):
+        assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
+    apart = lengthwise("difference", "a", "b", "--json").json
+    assert lengthwise("difference", "a", "b", "--fail-above", 1e-6).code == 4
+    # Random models use nothing that is far back, so there is nothing to lose.
+    assert lengthwise("difference", "a", "b", "--fail-above", 100, "--fail-use", 100).code == 5
+    in_turn = lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--json").json
+    assert in_turn["rows"] == [{**row, "model": in_turn["rows"][0]["model"]} for row in apart["rows"]]
+    # What a direct comparison says, and that KL is a bound.
+    assert both["notes"] == [note for note in apart["notes"] if not note.startswith("kl is")]
+    assert apart["notes"] == in_turn["notes"]
+    assert verdict_of(both) == verdict_of(apart) == verdict_of(in_turn)
+
+    def numbers(results: Any) -> dict[Any, float]:
+        places = ("metric", "length", "position", "distance")
+        return {tuple(row.get(key) for key in places): row["value"] for row in results["rows"]}
+
+    whole, kept = numbers(both), numbers(apart)
+    for place, value in whole.items():
+        if place[0] == "kl":
+            assert kept[place] <= value + 1e-6
+        else:
+            assert kept[place] == pytest.approx(value, abs=1e-5), place
+    # Finished sides are read, not repeated.
+    assert (
+        lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--resume").code == 0
+    )
+
+
+def test_kept_predictions_of_other_tokens(
+    lengthwise: Callable[..., Any], model: str, text: list[str]
+) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        assert lengthwise("compare", model, *text, *SIZES, "--seed", seed, "--out", name).code == 0
+    assert lengthwise("difference", "a", "b").code == 2
+    assert lengthwise("compare", model).code == 2
+    assert lengthwise("compare", model, "--out", "c", "--b", "read=decode").code == 2
+
+
+def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    done = lengthwise("compare", model, model, *text, *SIZES, "--b", "read=decode=16", "--dry-run", "--json")
+    assert done.json["tokens_to_run"] == 2 * 3 * 2 * 96
+    assert done.json["decode_passes"] == 2 * 3 * 16
+    alone = lengthwise("compare", model, *text, *SIZES, "--decode", 16, "--dry-run", "--json")
+    assert "96 passes of one token" in done.json["seconds_basis"]
+    assert "passes of one token" not in alone.json["seconds_basis"]
+    assert done.json["settings"]["side_b"]["read"] == "decode=16"

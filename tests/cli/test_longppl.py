@@ -16,7 +16,7 @@ def test_key_tokens_of_an_earlier_run(
     assert lengthwise("longppl", model, *text, *SIZES, "--out", "first").code == 0
     again = ("longppl", "other", *text, "--key-tokens", "first")
     assert lengthwise(*again, *SIZES, "--out", "second").code == 0
-    assert lengthwise("compare", "first", "second").code == 0
+    assert lengthwise("difference", "first", "second").code == 0
     done = lengthwise(*again, *SIZES[:-2], "--limit", 3)
     assert done.code == 2
     assert "found with other settings (--limit)" in done.err

@@ -152,7 +152,7 @@ class TestDamagedFiles:
         Path("run/config.yaml").write_text("kind: ppl\n")
         Path("run/results.json").write_text("[" * 200_000)
         refused(lengthwise("report", "run"))
-        refused(lengthwise("compare", "run", "run2"))
+        refused(lengthwise("difference", "run", "run2"))
 
 
 class TestFolders:
@@ -180,7 +180,7 @@ class TestFolders:
         assert lengthwise("ppl", "~/longer", *text, *SIZES, "--out", "~/run").code == 0
         assert lengthwise("report", "~/run", "--out", "~/page.html").code == 0
         assert lengthwise("ppl", model, *text, *SIZES, "--out", "~/other").code == 0
-        assert lengthwise("compare", "~/run", "~/other", "--reference", "~/run").code == 0
+        assert lengthwise("difference", "~/run", "~/other", "--reference", "~/run").code == 0
         assert lengthwise("cp", "pose", "~/mine.yaml").code == 0
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
         assert (tmp_path / "home" / "page.html").is_file()

@@ -28,9 +28,8 @@ def loaded(names: tuple[str, ...], *commands: list[str]) -> str:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    served = ["compare", "model", "http://127.0.0.1:8000/v1", "--help"]
     helps = ([verb, flag] for verb in VERBS for flag in ("--help", "-h"))
-    assert loaded(HEAVY, ["--help"], ["--version"], ["mesure"], served, *helps) == "[]"
+    assert loaded(HEAVY, ["--help"], ["--version"], ["mesure"], *helps) == "[]"
 
 
 def test_a_measuring_verb_imports_only_its_own_measurement() -> None:

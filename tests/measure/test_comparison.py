@@ -99,7 +99,7 @@ def test_differences_and_verdicts(runs, model, other_model, documents):
     beyond = sum(row.p_holm < 0.05 for row in differences)
     assert f"{beyond} of {len(differences)} differences are more than noise" in found.notes[0]
     assert found.notes[1:] == few_documents(4, "documents")
-    assert found.kind == "compare"
+    assert found.kind == "difference"
 
 
 def test_the_bins_are_paired_too(model, other_model, documents):

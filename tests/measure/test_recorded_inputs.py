@@ -118,7 +118,7 @@ CASES: Mapping[str, Sequence[Case]] = {
         Case(_LIMIT, _LIMIT_EXPECTED, continues=False),
     ],
     "longppl": [Case(_LONG, _LONG_EXPECTED), Case(_LONG, _LONG_EXPECTED, other=True)],
-    "difference": _sides(("loss_a", "loss_b"), other=True),
+    "compare": _sides(("loss_a", "loss_b"), other=True),
     "predictions": _sides(("loss",)),
     "eval": [
         Case({**_QUESTIONS, "mode": "greedy"}, from_cache=True),

@@ -142,7 +142,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppl": {"lengths": (16, 32), "segments": 2},
     "limit": {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
     "longppl": {"length": 48, "short": 16, "texts": 2, "alpha": 0.0, "beta": -20.0},
-    "difference": {"lengths": (128,), "windows": 2},
+    "compare": {"lengths": (128,), "windows": 2},
     "predictions": {"lengths": (128,), "windows": 2},
     "eval": {
         "tasks": ("needle_multi_key", "tracking"),
@@ -158,7 +158,7 @@ def test_a_callback_logs_every_headline_number_of_every_measurement(
     kind: str, documents: Sequence[TokenDocument], tmp_path: Path
 ):
     settings = dict(SMALL[kind])
-    if kind == "difference":
+    if kind == "compare":
         settings["side_b"] = {"model": str(save_tiny_model(tmp_path / "other", seed=1))}
     measurement = MEASUREMENTS[kind].measurement(**settings)
     config = AlignmentConfig(str(tmp_path), **(SETTINGS | {"max_steps": 1}), save_strategy="no", alpha=0.3)

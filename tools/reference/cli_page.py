@@ -19,14 +19,12 @@ def page() -> str:
     summaries = ((f"[`{name}`](#lengthwise-{name})", plain(summary(name))) for name in VERBS)
     parts = [_INTRODUCTION, table(["verb", "what it does"], summaries)]
     for name in VERBS:
-        parts.append(_section(f"lengthwise {name}", name))
-        if name == "compare":
-            parts.append(_section("lengthwise compare CHECKPOINT URL", name, "http://"))
+        parts.append(_section(name))
     return "\n".join(parts)
 
 
-def _section(heading: str, *words: str) -> str:
-    app = command_line(words)
-    text = app.generate_docs().partition(f"\n## lengthwise {words[0]}\n")[2].partition("\n## ")[0]
-    examples = "\n".join(line.strip() for line in app[words[0]].help_epilogue.splitlines()[1:])
-    return f"## `{heading}`\n{text}\n```bash\n{examples}\n```\n"
+def _section(name: str) -> str:
+    app = command_line([name])
+    text = app.generate_docs().partition(f"\n## lengthwise {name}\n")[2].partition("\n## ")[0]
+    examples = "\n".join(line.strip() for line in app[name].help_epilogue.splitlines()[1:])
+    return f"## `lengthwise {name}`\n{text}\n```bash\n{examples}\n```\n"

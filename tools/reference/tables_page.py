@@ -42,7 +42,7 @@ def _measured() -> Iterator[str]:
     yield "The settings of a measurement are the options of [its verb](cli.md) and the fields of its class.\n"
     rows = (
         (
-            {"difference": "`compare`", "predictions": "`compare` with one model"}.get(name, code(name)),
+            {"predictions": "`compare` with one model"}.get(name, code(name)),
             plain(entry.summary),
             code(entry.measurement.__name__),
             code(entry.measurement.fail_above or ""),

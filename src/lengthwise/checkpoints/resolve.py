@@ -137,6 +137,8 @@ def read_config(model: str | ResolvedModel) -> Any:
     if folder.is_dir() and not (folder / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
         fix = f"load the base model with --adapter {folder}" if adapter else "check the path"
+        if (folder / "config.yaml").is_file():
+            fix = "it is the folder of a run, which `lengthwise difference` and `lengthwise report` read"
         raise MissingError(
             f"{folder} has no config.json", expected="a folder saved by save_pretrained", fix=fix
         )

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
+from cyclopts import Parameter
+
+from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.results import Results
+
+_ABOVE = Parameter(
+    "--fail-above",
+    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
+    "with 5 if it is above but within rounding.",
+)
+Above = Annotated[float | None, _ABOVE]
+_USE = Parameter(
+    "--fail-use",
+    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
+    "none is clear.",
+)
+Use = Annotated[float | None, _USE]
+
+
+def limits(threshold: float | None, fail_use: float | None = None) -> dict[str, float]:
+    """The thresholds that are given, by their options."""
+    given = {"--fail-above": threshold, "--fail-use": fail_use}
+    for name, value in given.items():
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name} is {value}", expected="a finite number")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def of_difference(results: Results, limits: Mapping[str, float]) -> int:
+    """The exit code of a difference of two models."""
+    found = []
+    if "--fail-above" in limits:
+        found.append(above(results, "difference", limits["--fail-above"]))
+    if "--fail-use" in limits:
+        found.append(use(results, limits["--fail-use"]))
+    return exit_code(found)
 
 
 class Gate(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 import os
@@ -11,7 +12,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
 from keyword import iskeyword
 from typing import Any
 
@@ -25,11 +25,13 @@ from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageErr
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 
-# `compare` makes two of the measurements. What is no measurement is a function of its name.
+_HOMES = {"compare": "compare", "difference": "difference"}
+"""Of functions that have a module of their own in `lengthwise.cli`."""
 VERBS = (
-    *(name for name in MEASUREMENTS if name not in ("difference", "predictions")),
-    "extend", "train", "merge", "compare", "import", "report", "reproduce", "ls", "cp", "doctor",
+    *(name for name in MEASUREMENTS if name not in (*_HOMES, "predictions")),
+    "extend", "train", "merge", "compare", "difference", "import", "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
+"""The measurements, and functions of the same names. `compare` makes two of the measurements."""
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
     "lengthwise train smollm2-lora --out runs/lora",
@@ -123,7 +125,7 @@ def command_line(words: Sequence[str]) -> App:
     for place, name in enumerate(VERBS):
         verb = App(name, help=summary(name), sort_key=place)
         if name in words[:1]:
-            _complete(verb, name, words[1:])
+            _complete(verb, name)
         app.command(verb)
     return app
 
@@ -132,38 +134,28 @@ def summary(name: str) -> str:
     """What a verb does, in one line, without importing a measurement."""
     if name in MEASUREMENTS:
         return MEASUREMENTS[name].summary
-    if name == "compare":
-        return MEASUREMENTS["difference"].summary
     if name == "reproduce":
         # The help lists it also where the studies are not installed.
         return "Run a study and write its page."
     return _prose(_function(name)).partition("\n")[0]
 
 
-def _complete(verb: App, name: str, words: Sequence[str]) -> None:
-    """Give a verb its options, its whole help and its examples; `words` follow it."""
-    if name in MEASUREMENTS:
+def _complete(verb: App, name: str) -> None:
+    """Give a verb its options, its whole help and its examples."""
+    if name in MEASUREMENTS and name not in _HOMES:
         kind = MEASUREMENTS[name].measurement
         function, examples = verbs.measuring(kind), kind.examples
     else:
-        function = with_fields(_compare(words) if name == "compare" else _function(name))
+        function = with_fields(_function(name))
         examples = (inspect.getdoc(function) or "").partition("Examples:\n")[2].splitlines()
     verb.help, verb.help_epilogue = _prose(function), _examples(examples)
     verb.default(function)
 
 
 def _function(name: str) -> Any:
-    owner = studies_module("study_table") if name == "reproduce" else verbs
+    home = importlib.import_module(f"lengthwise.cli.{_HOMES.get(name, 'verbs')}")
+    owner = studies_module("study_table") if name == "reproduce" else home
     return getattr(owner, f"{name}_" if iskeyword(name) else name)
-
-
-def _compare(words: Sequence[str]) -> Any:
-    """Models are compared unless a run folder is named; both have their own options."""
-    from lengthwise.cli import compare
-
-    # A word after an option may be its value, such as the folder of --out.
-    names = [word for before, word in pairwise(["", *words]) if not before.startswith("-")]
-    return compare.compare_runs if any(map(compare.is_run_folder, names)) else compare.compare
 
 
 def _prose(function: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -39,8 +38,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
         threshold: Annotated[float | None, _FAIL_ABOVE] = None,
         output: Output,
     ) -> int | None:
-        if threshold is not None and not math.isfinite(threshold):
-            raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
+        gates.limits(threshold)
         from lengthwise.measure.runner import plan_run, run
 
         if output.dry_run:
@@ -161,7 +159,7 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = Fal
 
 
 def import_(source: str, *, output: Output) -> None:
-    """Make a run folder of what lm-eval wrote, for report and compare.
+    """Make a run folder of what lm-eval wrote, for report and difference.
 
     lm-eval runs with any of its backends (vLLM, a server, transformers) and --log_samples. Scores get intervals over
     their samples.
@@ -172,7 +170,7 @@ def import_(source: str, *, output: Output) -> None:
     Examples:
         lm_eval run --model vllm --model_args pretrained=MODEL --tasks ruler --log_samples --output_path out
         lengthwise import out/MODEL --out runs/ruler
-        lengthwise compare runs/ruler runs/ruler-quantized
+        lengthwise difference runs/ruler runs/ruler-quantized
     """
     from lengthwise.evaluation.lm_eval_output import import_lm_eval
 
@@ -303,7 +301,7 @@ def doctor(
         raise_faults(report["faults"])
         return
     if adapter is not None or config_only:
-        raise UsageError("--adapter and --config-only are of a model", fix="lengthwise doctor MODEL")
+        raise UsageError("--adapter and --config-only need MODEL", fix="lengthwise doctor MODEL")
     from lengthwise.catalogue import diagnose
     from lengthwise.report.tables import Table
 

@@ -172,7 +172,7 @@ def compare_runs(
     differences = holm(differences)
     title = f"{len(sides)} runs" if len(sides) > 1 else next(iter(sides.values())).model_name
     return Results(
-        kind="compare",
+        kind="difference",
         model_name=f"{title} against {names[base]}",
         config={"runs": list(map(str, folders.values())), "reference": str(folders[base])},
         rows=plain + differences,

@@ -67,7 +67,7 @@ class Difference(RepeatedWindows):
     every length and bin of positions, --fail-use the share of a benefit that B has lost.
     """
 
-    kind = "difference"
+    kind = "compare"
     display = Display(
         title="Two configurations of a model",
         metrics={

@@ -111,7 +111,7 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
     found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
     rows = measurement.rows(measurement.statistics(found), found)
     return Results(
-        kind="difference",
+        kind="compare",
         model_name=name,
         config={"a": a.config, "b": b.config},
         rows=[replace(row, model=name) for row in rows],

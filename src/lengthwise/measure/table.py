@@ -30,11 +30,11 @@ MEASUREMENTS = {
     "ppl": Entry("measure.perplexity:Perplexity", "How well are the same tokens predicted at each length?"),
     "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
     "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
-    "difference": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
+    "compare": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
     "predictions": Entry("measure.kept_predictions:KeptPredictions", "Predictions of one side, kept."),
     "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),
 }
-"""By kind, which is the verb; `compare` runs difference and predictions, which have none."""
+"""By verb. `predictions` has none: they are what `compare` keeps of one model."""
 
 
 def by_task() -> dict[str, Entry]:

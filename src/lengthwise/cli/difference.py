@@ -1,0 +1,69 @@
+"""`difference`: finished runs on the same items."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lengthwise.cli import gates
+from lengthwise.cli.options import AsJson, Output
+from lengthwise.cli.output import print_results, print_table
+from lengthwise.errors import UsageError
+from lengthwise.files import named_path
+from lengthwise.runs import read_run
+
+
+def difference(
+    runs: tuple[str, ...],
+    *,
+    reference: str | None = None,
+    metric: tuple[str, ...] = (),
+    format: Literal["csv", "latex", "markdown"] | None = None,
+    threshold: gates.Above = None,
+    fail_use: gates.Use = None,
+    as_json: AsJson = False,
+) -> int | None:
+    """Which differences between runs are more than noise?
+
+    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
+    and p-values corrected for the whole table (Holm). Runs on different tokens are refused. Two runs of
+    `lengthwise compare MODEL --out RUN` are compared as their models would be, with --fail-above and --fail-use.
+
+    Args:
+        runs: Run folders (what --out named).
+        reference: The run to compare the others with. Default: the first.
+        metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
+        format: Print the table alone, in this format.
+
+    Examples:
+        lengthwise difference runs/before runs/after
+        lengthwise difference runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
+        lengthwise difference runs/before runs/after --metric loss --format latex
+    """
+    from lengthwise.measure import comparison
+    from lengthwise.report.tables import comparison_table
+    from lengthwise.report.writers import written
+
+    limits = gates.limits(threshold, fail_use)
+    pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
+    if pair and all(run.kind == "predictions" for run in pair):
+        from lengthwise.measure.kept_predictions import difference_of_kept
+
+        found = difference_of_kept(*pair)
+        print_results(found, Output(as_json=as_json))
+        return gates.of_difference(found, limits)
+    if limits:
+        raise UsageError(
+            f"{', '.join(limits)} with runs that are no kept predictions",
+            expected="two runs of `lengthwise compare MODEL --out RUN`",
+        )
+    found = comparison.compare_runs(runs, reference=reference, metrics=metric)
+    table = comparison_table(found.rows, caption=f"{found.kind}: {found.model_name}")
+    if as_json:
+        print(found.to_json(), end="")
+    elif format is not None:
+        print(written(table, format), end="")
+    else:
+        print_table(table)
+        for note in found.notes:
+            print(note)
+    return None

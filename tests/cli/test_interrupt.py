@@ -79,12 +79,12 @@ def test_training(
 
 
 def test_before_the_first_sample(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from lengthwise.checkpoints import loading
+    from lengthwise.subjects import opening
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loading, "load", interrupted)
+    monkeypatch.setattr(opening, "load", interrupted)
     stopped = on_text("measure", "--length", 16, "--out", "run")
     assert stopped.code == 130
     assert stopped.out == ""

@@ -186,7 +186,7 @@ def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(kind, "score", recorded)
     results = run(measurement, models[0], text, other=models[1] if case.other else None)
     # A comparison's sides and the prompts of questions have their own.
-    if verb not in ("difference", "predictions", "eval"):
+    if verb not in ("compare", "predictions", "eval"):
         assert results.provenance["measurement"]["bos_id"] == (BOS if begins else None)
     assert bool(models[0].branches) == case.together
     for recorder in recorders:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lengthwise.subjects.served import client
+from lengthwise.subjects import client
 
 from lengthwise import load
 from lengthwise.subjects import Endpoint, LoadedModel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lengthwise.subjects.served import client
+from lengthwise.subjects import client
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.settings import Subject

@@ -182,7 +182,7 @@ def test_what_a_callback_cannot_measure_is_refused_before_training(
 ):
     ours = trainer(documents, AlignmentConfig(str(tmp_path), **SETTINGS))
     with pytest.raises(UsageError, match="two sides"):
-        MeasureCallback(ours, MEASUREMENTS["difference"].measurement(), TEXTS)
+        MeasureCallback(ours, MEASUREMENTS["compare"].measurement(), TEXTS)
     with pytest.raises(UsageError, match="a text is given"):
         tasks = MEASUREMENTS["eval"].measurement(tasks=("longbench_qasper_e",), max_length=500)
         MeasureCallback(ours, tasks, TEXTS)

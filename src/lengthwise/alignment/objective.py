@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -186,8 +185,7 @@ def alignment_loss(
     _check_head(hidden_long, head_weight, autocast=autocast)
     require(chunk_size is None or chunk_size >= 1, f"chunk_size is {chunk_size}", "pairs of rows, 1 or more")
     hidden, labels = (hidden_long, hidden_short), (labels_long, labels_short)
-    rows: dict[str, Any] = {"geometry": geometry, "objective": objective}
-    counts = _check_rows(hidden, labels, vocabulary=len(head_weight), **rows)
+    counts = _check_rows(hidden, labels, vocabulary=len(head_weight), geometry=geometry)
     compute_dtype = head_weight.dtype
     if autocast and compute_dtype != torch.float64:
         compute_dtype = torch.get_autocast_dtype(hidden_long.device.type)
@@ -196,7 +194,8 @@ def alignment_loss(
         head_weight,
         head_bias,
         labels,
-        **rows,
+        geometry=geometry,
+        objective=objective,
         activation=Activation(scale=float(logit_scale), soft_cap=soft_cap),
         divisors=(normalizers or counts).divisors(counts),
         chunk_size=chunk_size,
@@ -234,7 +233,6 @@ def alignment_loss_from_logits(
         (labels_long, labels_short),
         vocabulary=logits_long.shape[-1],
         geometry=geometry,
-        objective=objective,
     )
     *label_divisors, pair_divisor = (normalizers or counts).divisors(counts)
 
@@ -289,7 +287,6 @@ def _check_rows(
     *,
     vocabulary: int,
     geometry: PairGeometry,
-    objective: Objective,
 ) -> Normalizers:
     """Refuse views [B, L, ...], labels [B, L] and a geometry that do not fit together; the counts of the call."""
     (long, short), rows = views, views[0].shape[:2]

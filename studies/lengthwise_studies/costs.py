@@ -233,7 +233,7 @@ def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
     for name, settings in measures.items():
         kind = measure_named(name)
         times = 1
-        if kind.reads == "questions":
+        if kind.about.reads == "questions":
             if "lengths" not in settings:
                 # A data set: its files may not be here.
                 continue

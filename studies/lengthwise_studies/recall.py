@@ -26,7 +26,7 @@ from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, grouped
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, check_passage, grouped
 from lengthwise.measure.statistics import Statistic
 from lengthwise.report.drawing import Picture, curve_picture, curves_of
 from lengthwise.results import Row
@@ -46,9 +46,9 @@ class Recall(WindowMeasurement):
     loss after the same one. 0 means that the model does not use text so far back.
     """
 
-    kind = "recall"
-    task = "recall"
-    display = Display(
+    about = About(
+        kind="recall",
+        task="recall",
         title="Recall by distance",
         metrics={
             "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
@@ -91,10 +91,6 @@ class Recall(WindowMeasurement):
             key = f"D{distance}/p{index:04d}"
             found.append(self.item(key, pair, size, tokens=2 * size, distance=distance))
         return found
-
-    def words(self, item: Item) -> str:
-        """Which sequence, and what it is made from."""
-        return f"the repetition at distance {item.facts['distance']}, {super().words(item)}"
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of each passage, after the same one and after a different one."""

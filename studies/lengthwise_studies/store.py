@@ -38,7 +38,7 @@ from lengthwise_studies.recall import Recall
 from lengthwise_studies.sparsity.influence_measure import Influence
 
 MEASURES: dict[str, type[Measurement]] = {
-    kind.task or kind.kind: kind
+    kind.about.task or kind.about.kind: kind
     for kind in (*(entry.measurement for entry in MEASUREMENTS.values()), Influence, Recall)
 }
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
@@ -112,9 +112,9 @@ def measured(
     documents = tokenize(text, model.tokenizer)
     for name, settings in measures.items():
         measurement = measure_named(name)(**settings)
-        by = evaluator if measurement.kind == "longppl" else None
+        by = evaluator if measurement.about.kind == "longppl" else None
         what = {
-            "measurement": measurement.kind,
+            "measurement": measurement.about.kind,
             "settings": measurement.model_dump(mode="json", exclude_defaults=True),
             "text": text.fingerprint,
             "evaluator": None if by is None else Path(by).name,
@@ -127,7 +127,7 @@ def measured(
             found[name] = run(
                 measurement,
                 model,
-                (documents if measurement.reads == "tokens" else text) if measurement.needs_text else None,
+                (documents if measurement.reads == "tokens" else text) if measurement.reads else None,
                 other=by,
                 log=SampleLog(log),
             )

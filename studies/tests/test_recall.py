@@ -92,7 +92,7 @@ def test_bad_logits_name_the_position(documents):
         found[1, -3] = float("nan")
         return found
 
-    with pytest.raises(LengthwiseError, match="at position 36 of the repetition at distance 24"):
+    with pytest.raises(LengthwiseError, match="at position 36 of tokens"):
         measured(FakeModel(logits, VOCABULARY), documents, **SETTINGS)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.measure.measurement import Display
+from lengthwise.measure.measurement import About
 from lengthwise.measure.table import MEASUREMENTS, Entry
 from lengthwise.report.tables import (
     Estimate,
@@ -56,11 +56,13 @@ def test_rows_in_the_order_of_the_tasks() -> None:
 
 
 def test_every_measurement_is_shown_with_its_own_display_and_question() -> None:
-    tasks = {entry.measurement.task: entry for entry in MEASUREMENTS.values() if entry.measurement.task}
+    tasks = {
+        entry.measurement.about.task: entry for entry in MEASUREMENTS.values() if entry.measurement.about.task
+    }
     # Those of an evaluation have tasks of their own.
     assert [entry for entry in MEASUREMENTS.values() if entry not in tasks.values()] == [MEASUREMENTS["eval"]]
     for task, entry in tasks.items():
-        assert display_of(task) is entry.measurement.display
+        assert display_of(task) is entry.measurement.about
         assert questions()[task] == entry.summary
         assert all(display_of(task).metrics.values())
     assert list(questions()) == [*tasks, "training"]
@@ -69,15 +71,14 @@ def test_every_measurement_is_shown_with_its_own_display_and_question() -> None:
 
 def test_a_display_is_found_by_the_task_wherever_the_class_is(monkeypatch: pytest.MonkeyPatch) -> None:
     class WordOrder:
-        task = "order"
-        display = Display(title="Word order", metrics={"cost": "of a shuffled half"})
+        about = About(task="order", title="Word order", metrics={"cost": "of a shuffled half"})
 
     module: Any = types.ModuleType("lengthwise.measure.word_order")
     module.WordOrder = WordOrder
     monkeypatch.setitem(sys.modules, module.__name__, module)
     entry = Entry("measure.word_order:WordOrder", "Does the order matter?")
     monkeypatch.setitem(MEASUREMENTS, "shuffle", entry)
-    assert display_of("order") is WordOrder.display
+    assert display_of("order") is WordOrder.about
     assert questions()["order"] == entry.summary
 
 

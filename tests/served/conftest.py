@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lengthwise.subjects import client
 
 from lengthwise import load
-from lengthwise.subjects import Endpoint, LoadedModel
+from lengthwise.subjects import Endpoint, LoadedModel, client
 from lengthwise.testing import save_tiny_model
 from tests.served.stub import Stub, serving
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lengthwise.subjects import client
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.settings import Subject
-from lengthwise.subjects import Endpoint, LoadedModel, load, open_model
+from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
 from lengthwise.testing import tiny_tokenizer
 from tests.served.stub import Stub
 

@@ -45,7 +45,7 @@ def _measured() -> Iterator[str]:
             {"predictions": "`compare` with one model"}.get(name, code(name)),
             plain(entry.summary),
             code(entry.measurement.__name__),
-            code(entry.measurement.fail_above or ""),
+            code(entry.measurement.about.fail_above or ""),
         )
         for name, entry in MEASUREMENTS.items()
     )

@@ -79,7 +79,6 @@ def compare(
         two = _side("--b", second, b, shared, beside=first)
         side_b = two.model_dump(exclude={"text", "split"}, exclude_defaults=True)
         spec = measurement.model_copy(update={"side_b": side_b})
-        spec.check_subject(one)
         make = partial(run_in_turn, spec, one, two) if sequential else partial(run, spec, one)
     if output.dry_run:
         print_plan(plan_run(spec, one), as_json=output.as_json)

@@ -144,7 +144,7 @@ def _complete(verb: App, name: str) -> None:
     """Give a verb its options, its whole help and its examples."""
     if name in MEASUREMENTS and name not in _HOMES:
         kind = MEASUREMENTS[name].measurement
-        function, examples = verbs.measuring(kind), kind.examples
+        function, examples = verbs.measuring(kind), kind.about.examples
     else:
         function = with_fields(_function(name))
         examples = (inspect.getdoc(function) or "").partition("Examples:\n")[2].splitlines()

@@ -45,13 +45,13 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None
         results = show(partial(run, measurement, subject), output)
-        if kind.fail_above is not None and threshold is not None:
-            return gates.exit_code([gates.above(results, kind.fail_above, threshold)])
+        if kind.about.fail_above is not None and threshold is not None:
+            return gates.exit_code([gates.above(results, kind.about.fail_above, threshold)])
         return None
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
-    return with_fields(verb, hidden=() if kind.fail_above else ("threshold",))
+    return with_fields(verb, hidden=() if kind.about.fail_above else ("threshold",))
 
 
 def extend(

@@ -20,10 +20,10 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
 from lengthwise.evaluation.scoring import ranking
 from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
-from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
+from lengthwise.measure.measurement import About, Item, Measurement, Reads, Record, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.settings import Count, Finite, Seed, Subject, Whole
+from lengthwise.settings import Count, Finite, Seed, Whole
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
@@ -37,18 +37,20 @@ class Evaluation(Measurement):
     how many were cut. `lengthwise import` makes a run of what lm-eval wrote, for its tasks.
     """
 
-    kind = "eval"
-    caches = 2
-    units = "samples"
-    levels = ("chance", "effective_length")
-    examples = (
-        "lengthwise eval smollm2-135m needle_multi_key --length 2048 --length 4096",
-        "lengthwise eval smollm2-135m babilong --mode likelihood --length 2048 --limit 20 --out runs/babilong",
-        "lengthwise eval ./my-model longbench_e --data LongBench/data --max-length 3500 --truncation middle",
+    about = About(
+        kind="eval",
+        levels=("chance", "effective_length"),
+        examples=(
+            "lengthwise eval smollm2-135m needle_multi_key --length 2048 --length 4096",
+            "lengthwise eval smollm2-135m babilong --mode likelihood --length 2048 --limit 20 --out runs/babilong",
+            "lengthwise eval ./my-model longbench_e --data LongBench/data --max-length 3500 --truncation middle",
+        ),
+        reads="questions",
+        units="samples",
+        # The source of the questions shows in the questions themselves.
+        no_facts=("data", "stories", "templates"),
+        caches=2,
     )
-    reads = "questions"
-    # The source of the questions (data, stories, templates) shows in the questions themselves.
-    beside_the_numbers = ("batch_size", "data", "stories", "templates")
 
     tasks: Annotated[tuple[str, ...], MinLen(1), Parameter("TASK...")]
     """Names or groups of `lengthwise ls tasks`."""
@@ -124,9 +126,9 @@ class Evaluation(Measurement):
         return frozenset[str]().union(*(task.takes for task in self.own_tasks))
 
     @property
-    def needs_text(self) -> bool:
-        """Whether a task is made from a text."""
-        return "text" in self._takes
+    def reads(self) -> Reads | None:
+        """A text, where a task is made from one."""
+        return self.about.reads if "text" in self._takes else None
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that only tasks outside the run take, unless it is None."""
@@ -140,11 +142,6 @@ class Evaluation(Measurement):
                     expected=f"a task of {', '.join(takers)}",
                     fix=f"leave {name} out",
                 )
-
-    def check_subject(self, run: Subject) -> Subject:
-        """Refuse settings of the run that no task takes."""
-        self._refuse_untaken(run.model_fields_set)
-        return run
 
     def items(self, model: Reader, text: Corpus | None, other: Reader) -> list[Item]:
         """All questions with their prompts."""

@@ -36,7 +36,7 @@ def write_lm_eval_tasks(
     target, names = named_path(folder, what="the folder"), []
     questions: dict[tuple[str, int | None], list[Question]] = {}
     for task in evaluation.own_tasks:
-        for item in task.items(evaluation, tokenizer, as_corpus(text) if evaluation.needs_text else None):
+        for item in task.items(evaluation, tokenizer, as_corpus(text) if evaluation.reads else None):
             questions.setdefault((task.name, item.content.length), []).append(item.content)
     atomic_write_text(target / "lengthwise_scores.py", _SCORER)
     for (task, length), own in questions.items():

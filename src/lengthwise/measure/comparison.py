@@ -78,7 +78,7 @@ def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None 
     found = []
     for statistic in one:
         place = statistic.row.place
-        if place not in by_place or statistic.row.metric in measurement.levels:
+        if place not in by_place or statistic.row.metric in measurement.about.levels:
             continue
         # A number of lm-eval that is no mean over samples has no documents.
         if not (statistic.documents and by_place[place].documents):
@@ -147,7 +147,7 @@ def compare_runs(
     if base is None or len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
     read = {whole: read_run(folder) for whole, folder in folders.items()}
-    units = [measurement_of(run).units for run in read.values()]
+    units = [measurement_of(run).about.units for run in read.values()]
     if len({run.kind for run in read.values()}) > 1:
         shown = "; ".join(f"{folders[whole]}: {run.kind}" for whole, run in read.items())
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")

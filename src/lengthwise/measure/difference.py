@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from lengthwise.errors import UsageError
 from lengthwise.measure.change_point import beginning, mean
 from lengthwise.measure.comparison import holm
-from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.measurement import About, Item, Record, grouped
 from lengthwise.measure.pair_records import (
     benefit_totals,
     equal_up_to,
@@ -41,7 +40,7 @@ from lengthwise.measure.pair_records import (
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.settings import PYTHON_ONLY, TAKEN_BY, Positive, Subject, checked
+from lengthwise.settings import PYTHON_ONLY, Positive
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
@@ -67,8 +66,9 @@ class Difference(RepeatedWindows):
     every length and bin of positions, --fail-use the share of a benefit that B has lost.
     """
 
-    kind = "compare"
-    display = Display(
+    about = About(
+        kind="compare",
+        task="difference",
         title="Two configurations of a model",
         metrics={
             "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
@@ -100,62 +100,28 @@ class Difference(RepeatedWindows):
             "benefit_change": "benefit of B - benefit of A",
             "benefit_kept": "benefit of B / benefit of A",
         },
-    )
-    fail_above = "difference"
-    beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
-    levels = (
-        "tolerance",
-        "floor_a",
-        "floor_b",
-        "most_a",
-        "most_b",
-        "largest_rounding",
-        "cached_from",
-        "other_ids",
-        "more_rows",
+        levels=(
+            "tolerance",
+            "floor_a",
+            "floor_b",
+            "most_a",
+            "most_b",
+            "largest_rounding",
+            "cached_from",
+            "other_ids",
+            "more_rows",
+        ),
+        fail_above="difference",
+        reads="either",
+        second="side_b",
+        no_facts=("side_b",),
+        along_paths=True,
     )
 
     side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
     """The second side: fields of `Subject`, its `model` among them."""
     tolerance: Positive | None = None
     """Mean absolute difference, in nats per token, that counts as equal. Default: from dtypes and rounding."""
-
-    def second_subject(self, run: Subject) -> Subject | None:
-        """The second side: what `side_b` says, on the text of the first."""
-        if not self.side_b:
-            return None
-        given = {"text": run.text, "split": run.split, **self.side_b}
-        return checked(Subject, given, source="the second side")
-
-    def check_subject(self, run: Subject) -> Subject:
-        """The first side; UsageError if both are the same in everything."""
-        if self.second_subject(run) == run:
-            raise UsageError(
-                "both sides are the same in everything",
-                expected="another model, or a setting of one side, as in --b dtype=float32",
-            )
-        return run
-
-    def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
-        """The second side; an endpoint and llama.cpp take the first side's tokenizer unless they name one."""
-        from lengthwise.subjects import open_model
-
-        subject = self.second_subject(run or Subject(model=model.name))
-        if subject is None:
-            return model
-        return open_model(subject, tokenizer=model.tokenizer)
-
-    def name_of(self, run: Subject) -> str:
-        """Both sides, each with what the other lacks."""
-        if not self.side_b:
-            return run.model
-        sides = [run.model_dump(), {**run.model_dump(exclude=set(TAKEN_BY)), **self.side_b}]
-        names = []
-        for side, other in (sides, sides[::-1]):
-            shown = [key for key in TAKEN_BY if side.get(key) not in (other.get(key), None, "auto")]
-            own = ", ".join(f"{key}={side[key]}" for key in shown)
-            names.append(f"{side['model']} ({own})" if own else side["model"])
-        return " against ".join(names)
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""
@@ -236,7 +202,7 @@ class Difference(RepeatedWindows):
         return found
 
     def _row(self, metric: str, value: float | None, **about: Any) -> Row:
-        return Row(model="", task=self.task, metric=metric, value=value, **about)
+        return Row(model="", task=self.about.task, metric=metric, value=value, **about)
 
     def _plain_rows(self, records: Sequence[Record], layout: Layout) -> list[Row]:
         """What has no interval over documents, of one length: floors, tolerances, where it begins, which windows."""

@@ -38,15 +38,17 @@ def named_subject(
         UsageError: the text, or its split, is given twice; the measurement reads no text, or not its tokens alone.
     """
     subject = model if isinstance(model, Subject) else Subject(model=_name_of(model))
+    given = [name for name in ("text", "split") if name in subject.model_fields_set or text is not None]
+    if measurement.reads is None and given:
+        raise UsageError(
+            f"a {given[0]} is given, and {measurement.about.kind} reads no text with these settings",
+            fix="leave it out",
+        )
     if text is None:
         return subject
-    if not measurement.needs_text:
+    if isinstance(text, TokenDocuments) and measurement.reads not in ("tokens", "either"):
         raise UsageError(
-            f"a text is given, and {measurement.kind} reads none with these settings", fix="leave it out"
-        )
-    if isinstance(text, TokenDocuments) and not (measurement.reads == "tokens" or measurement.takes_tokens):
-        raise UsageError(
-            f"the text is given in tokens, and {measurement.kind} reads its characters",
+            f"the text is given in tokens, and {measurement.about.kind} reads its characters",
             expected="a name or path, a Corpus, or a list of strings",
         )
     by_name = isinstance(text, str | Path)
@@ -64,31 +66,11 @@ def named_subject(
     return subject.model_copy(update={"text": found, **split})
 
 
-def check_second(measurement: Measurement, subject: Subject, other: object) -> None:
-    """Raise UsageError unless a measurement that has a second model has it once, and another has none."""
-    by_settings = measurement.second is not None or measurement.second_subject(subject) is not None
-    has_one = type(measurement).second_subject is not Measurement.second_subject
-    if other is None:
-        if has_one and not by_settings:
-            raise UsageError(
-                f"{measurement.kind} is of two sides, and one is given", fix="give run other=..., or side_b"
-            )
-        return
-    if not has_one and measurement.other is None:
-        raise UsageError(f"a second model is given, and {measurement.kind} has none", fix="leave out other")
-    if by_settings:
-        raise UsageError(
-            f"a second model is given, and the settings of {measurement.kind} name one",
-            expected="one of them",
-            fix="leave out other, or the setting",
-        )
-
-
 def text_of(
     measurement: Measurement, subject: Subject, text: TextLike | TokenDocuments | None
 ) -> Corpus | TokenDocuments | None:
     """The text as a corpus, or in the model's tokens where it is given so; None if none is read."""
-    if not measurement.needs_text:
+    if measurement.reads is None:
         return None
     if text is None:
         text = subject.text
@@ -130,11 +112,11 @@ def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
         UsageError: the subject has a reading path, and the measurement reads along its own.
     """
     config = subject.model_dump(mode="json")
-    if not measurement.along_paths:
+    if not measurement.about.along_paths:
         for name in PATH_FIELDS:
             if config.pop(name) is not None:
                 raise UsageError(
-                    f"{name} is given, and {measurement.kind} reads a text in its own way",
+                    f"{name} is given, and {measurement.about.kind} reads a text in its own way",
                     fix="`lengthwise compare` reads along a path, through any cache",
                 )
     return config | measurement.model_dump(mode="json")

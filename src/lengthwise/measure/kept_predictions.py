@@ -14,10 +14,11 @@ import numpy as np
 
 from lengthwise.measure.comparison import check_same_items
 from lengthwise.measure.difference import Difference, difference_notes
-from lengthwise.measure.measurement import FEW, Display, Item, Record, grouped
+from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
 from lengthwise.measure.pair_records import pair_record, pieces_of
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.runner import run
+from lengthwise.measure.second import check_second
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.runs import RunFolder
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
 class KeptPredictions(RepeatedWindows):
     """Keep the predictions of one configuration of a model, to compare them with another one later."""
 
-    kind = "predictions"
-    task = "kept_predictions"
-    display = Display(title="Predictions of one side", metrics={"loss": "cross entropy of the next token"})
-    beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "cached_from")
+    about = About(
+        kind="predictions",
+        task="kept_predictions",
+        title="Predictions of one side",
+        metrics={"loss": "cross entropy of the next token"},
+        reads="either",
+        no_facts=("cached_from",),
+        along_paths=True,
+    )
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """From where on the side reads a cache, which may differ between sides."""
@@ -148,13 +154,14 @@ def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: An
     Raises:
         UsageError, MissingError, Interrupted: as `run`.
     """
+    check_second(measurement, one)
     decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
     given = measurement.model_dump(include={"windows", "seed", "batch_size", "bos"})
     kept = KeptPredictions(**given, lengths=_lengths_of_both(measurement, one, two), decode=decode)
     config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:
-        opened = RunFolder(where.pop("out"), kind=measurement.kind, config=config, **where)
+        opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)
     with opened as folder:
         if folder is not None and folder.finished:
             return folder.finished

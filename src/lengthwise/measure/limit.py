@@ -27,7 +27,7 @@ from pydantic import model_validator
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import notes_of, statistics_of, with_headlines
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, in_groups
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, check_passage, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
@@ -58,11 +58,9 @@ class Limit(WindowMeasurement):
     (sound), and up to which distance a repeated passage is still recognised (used).
     """
 
-    kind = "limit"
-    task = "limit"
-    one_by_one = True
-    caches = 2
-    display = Display(
+    about = About(
+        kind="limit",
+        task="limit",
         title="Effective context length",
         metrics={
             "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
@@ -83,12 +81,14 @@ class Limit(WindowMeasurement):
             "unigram_loss": "entropy of the token frequencies of a window",
             "trained_length": "the length that the model was trained for, where it is known",
         },
-    )
-    levels = ("tolerance", "used_level", "benefit_nearby", "unigram_loss", "trained_length")
-    examples = (
-        "lengthwise limit smollm2-135m --out runs/limit",
-        "lengthwise limit ./my-model --text notes/ --split all --max-length 32768",
-        "lengthwise limit smollm2-135m --dry-run",
+        levels=("tolerance", "used_level", "benefit_nearby", "unigram_loss", "trained_length"),
+        examples=(
+            "lengthwise limit smollm2-135m --out runs/limit",
+            "lengthwise limit ./my-model --text notes/ --split all --max-length 32768",
+            "lengthwise limit smollm2-135m --dry-run",
+        ),
+        one_by_one=True,
+        caches=2,
     )
 
     length: Annotated[Count | None, Parameter("--max-length", metavar="TOKENS")] = None

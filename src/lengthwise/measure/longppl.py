@@ -29,7 +29,7 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.files import named_path
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, in_groups
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results
 from lengthwise.runs import read_run
@@ -72,11 +72,9 @@ class LongPpl(WindowMeasurement):
     evaluator on one text compare.
     """
 
-    kind = "longppl"
-    task = "longppl"
-    one_by_one = True
-    other = "evaluator"
-    display = Display(
+    about = About(
+        kind="longppl",
+        task="longppl",
         title="Perplexity on tokens that need far context",
         metrics={
             "longppl": "exp(loss_key)",
@@ -86,15 +84,17 @@ class LongPpl(WindowMeasurement):
             "key_share": "share of the model's tokens that are key",
             "jeffreys": "how much the predictions with all context and with the short one disagree",
         },
+        examples=(
+            "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
+            "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
+            "lengthwise longppl ./other-model --key-tokens runs/longppl --out runs/other",
+        ),
+        reads="characters",
+        second="evaluator",
+        no_facts=("key_tokens",),
+        one_by_one=True,
     )
     wanted = "texts"
-    examples = (
-        "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
-        "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
-        "lengthwise longppl ./other-model --key-tokens runs/longppl --out runs/other",
-    )
-    reads = "characters"
-    beside_the_numbers = (*WindowMeasurement.beside_the_numbers, "key_tokens")
 
     evaluator: Annotated[str | None, Parameter(metavar="MODEL")] = None
     """The model that finds the key tokens; its tokenizer may differ. Default: the measured model."""
@@ -180,6 +180,7 @@ class LongPpl(WindowMeasurement):
                     tokens=to_read,
                     longest=self.length,
                     stretch=self.length,
+                    words=f"characters {begin} to {end - 1} of {name!r}",
                 )
             )
         return items
@@ -302,7 +303,7 @@ class LongPpl(WindowMeasurement):
     def _earlier(self) -> Results:
         """The run that the key tokens come from, which must be of the texts and settings of this one."""
         earlier = read_run(named_path(str(self.key_tokens), what="--key-tokens"))
-        if earlier.kind != self.kind:
+        if earlier.kind != self.about.kind:
             raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
         settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
         other = [flag for name, flag in _FLAGS.items() if settings[name] != own[name]]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 from lengthwise.errors import UsageError
 from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
-from lengthwise.settings import Count, Seed, Settings, Subject
+from lengthwise.settings import Count, Seed, Settings
 from lengthwise.text.tokens import Window, resolve_bos, sample_windows
 
 if TYPE_CHECKING:
@@ -40,13 +40,42 @@ FEW = "The text holds"
 """How a note begins that says that a text has fewer stretches than wanted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Display:
-    """How tables and pages present the rows of one task."""
+Reads = Literal["tokens", "characters", "either", "questions"]
+"""What `items` takes: tokens; for characters the corpus and its tokens; either of both; for questions a corpus."""
 
-    title: str
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a measurement is called, how its rows are shown, and what the runner has to know of it."""
+
+    kind: str = ""
+    """The verb, and the measurement's name in the table."""
+    task: str = ""
+    """The task of its rows, where it has one."""
+    title: str = ""
+    """The heading of its rows."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """The metrics in the order to show them, each with what it is."""
+    levels: tuple[str, ...] = ()
+    """Metrics that are set, or that another number is made of: they have no paired difference."""
+    fail_above: str | None = None
+    """The metric that --fail-above checks."""
+    examples: tuple[str, ...] = ()
+    """Command lines for the end of the help."""
+    reads: Reads = "tokens"
+    units: str = "documents"
+    """What the bootstrap resamples."""
+    second: str | None = None
+    """The field that says what the second model is: its name (None is the measured model), or a whole side."""
+    no_facts: tuple[str, ...] = ()
+    """Fields that do not decide the numbers, besides `batch_size`; or only through the BOS id."""
+
+    one_by_one: bool = False
+    """Whether items are read one by one; `batch_size` then counts the short contexts within."""
+    caches: int = 0
+    """How often the keys and values of an input are in memory; a copy continues it."""
+    along_paths: bool = False
+    """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,111 +94,39 @@ class Item:
     """Tokens in its longest input. Neighbouring items of equal `longest` are read in one batch."""
     stretch: int
     """Tokens of text that it is made from: shorter documents are left out."""
+    words: str = ""
+    """What it is, for errors about what the model makes of it. Default: its key."""
 
 
 class Measurement(Settings):
     """Settings of one measurement, and the four methods that make it. The docstring is the help of its verb."""
 
-    kind: ClassVar[str]
-    """The verb, and the measurement's name in the table."""
-    task: ClassVar[str] = ""
-    """The task of its rows, where it has one."""
-    display: ClassVar[Display]
-    """How its rows are shown."""
-    examples: ClassVar[tuple[str, ...]] = ()
-    """Command lines for the end of the help."""
-    fail_above: ClassVar[str | None] = None
-    """The metric that --fail-above checks."""
-    reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
-    """What `items` takes: tokens; for characters the corpus and its tokens; for questions a corpus, or None."""
-    takes_tokens: ClassVar[bool] = False
-    """Whether tokens alone are enough where it reads characters: it then does not look at the raw text."""
-    other: ClassVar[str | None] = None
-    """The field that names a second model: an evaluator, a selector. None in it is the measured model."""
-    one_by_one: ClassVar[bool] = False
-    """Whether items are read one by one; `batch_size` then counts the short contexts within."""
-    units: ClassVar[str] = "documents"
-    """What the bootstrap resamples."""
-    beside_the_numbers: ClassVar[tuple[str, ...]] = ("batch_size",)
-    """Fields that do not decide the numbers, or only through the BOS id."""
-    levels: ClassVar[tuple[str, ...]] = ()
-    """Metrics that are set, or that another number is made of: they have no paired difference."""
-    caches: ClassVar[int] = 0
-    """How often the keys and values of an input are in memory; a copy continues it."""
-    along_paths: ClassVar[bool] = False
-    """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
+    about: ClassVar[About]
 
-    seed: Seed = 0
-    """Seed of the choice of windows."""
     batch_size: Count = 1
     """Windows at a time. More needs more memory; the numbers stay the same."""
 
     @property
-    def at_once(self) -> int:
-        """Items in a batch."""
-        return 1 if self.one_by_one else self.batch_size
-
-    @property
-    def needs_text(self) -> bool:
-        """Whether it reads a text at all."""
-        return True
+    def reads(self) -> Reads | None:
+        """What `items` takes; None if no text at all."""
+        return self.about.reads
 
     def resolved(self, model: Reader, other: Reader) -> Self:
         """The settings, with defaults that depend on the models filled in; UsageError if none fit."""
         return self
 
-    @property
-    def second(self) -> str | None:
-        """The name of a second model, if the settings give one."""
-        return None if self.other is None else getattr(self, self.other)
-
-    def check_subject(self, run: Subject) -> Subject:
-        """The settings that the measured model is loaded with; UsageError if it cannot be measured."""
-        return run
-
-    def second_subject(self, run: Subject) -> Subject | None:
-        """How the second model is loaded, beside the first as `run` says; None where the settings name no other."""
-        if self.second is None or (self.second == run.model and run.adapter is None):
-            return None
-        return run.beside(self.second)
-
-    def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
-        """The second model, loaded as the first one is (`run`); the first where the settings name none."""
-        from lengthwise.subjects import open_model
-
-        if run is None:
-            return model if self.second is None else open_model(Subject(model=self.second))
-        subject = self.second_subject(run)
-        return model if subject is None else open_model(subject)
-
-    def name_of(self, run: Subject) -> str:
-        """What results call the measured model."""
-        return run.model
-
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """What decides the numbers besides weights and text: settings, and what the models say."""
-        return {name: value for name, value in self if name not in self.beside_the_numbers}
+        return {
+            name: value for name, value in self if name not in ("batch_size", "bos", *self.about.no_facts)
+        }
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Raise UsageError for loaded models that cannot be measured."""
 
+    @abc.abstractmethod
     def batches(self, items: Sequence[Item]) -> list[list[Item]]:
-        """The items that are read together: neighbours of equal `longest`, up to `at_once`."""
-        return [
-            batch
-            for _, some in groupby(items, key=lambda item: item.longest)
-            for batch in in_groups(some, self.at_once)
-        ]
-
-    def words(self, item: Item) -> str:
-        """The item in words, for errors about what the model makes of it."""
-        return item.key
-
-    def finish(
-        self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
-    ) -> dict[str, Record]:
-        """Further records, by key, that are made from those of all items; UsageError if these give no numbers."""
-        return {}
+        """The items that are read together, in order."""
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """What the provenance records besides model, text and settings."""
@@ -185,7 +142,7 @@ class Measurement(Settings):
 
         Args:
             model: the measured model, or what is known of it before it is loaded.
-            text: TokenDocuments, (Corpus, TokenDocuments), or a Corpus or None (see `reads`).
+            text: TokenDocuments, (Corpus, TokenDocuments), or a Corpus or None (see `Reads`).
             other: the second model of a measurement that has one; else `model`.
         """
 
@@ -196,17 +153,6 @@ class Measurement(Settings):
     @abc.abstractmethod
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """Every number, as totals by document, from the records (facts included) alone."""
-
-    def statistic(
-        self,
-        records: Iterable[Record],
-        totals: Callable[[Record], Sequence[float]],
-        estimator: Estimator = ratio,
-        **row: Any,
-    ) -> Statistic:
-        """One number of `statistics`: `totals` of each record, added up by document. `row`: fields of its `Row`."""
-        sums = [(record["document"], totals(record)) for record in records]
-        return Statistic.of(Row(model="", task=self.task, value=None, **row), sums, estimator=estimator)
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The numbers with their intervals."""
@@ -220,13 +166,23 @@ class Measurement(Settings):
 class WindowMeasurement(Measurement):
     """A measurement that reads views of windows of a text."""
 
-    beside_the_numbers = ("bos", "batch_size")
-
     wanted: ClassVar[str] = "windows"
     """The field that says how many stretches of text are wanted, and what they are called."""
 
+    seed: Seed = 0
+    """Seed of the choice of windows."""
     bos: Literal["auto", "always", "never"] = "auto"
     """Begin each view with BOS; auto does as the tokenizer does."""
+
+    @property
+    def at_once(self) -> int:
+        """Items in a batch."""
+        return 1 if self.about.one_by_one else self.batch_size
+
+    def batches(self, items: Sequence[Item]) -> list[list[Item]]:
+        """Neighbours of equal `longest`, up to `at_once`."""
+        groups = groupby(items, key=lambda item: item.longest)
+        return [batch for _, some in groups for batch in in_groups(some, self.at_once)]
 
     def bos_id(self, model: Reader) -> int | None:
         """The id that replaces the first token of each view; None without BOS."""
@@ -253,19 +209,14 @@ class WindowMeasurement(Measurement):
         """The item of a window; see `Item`. `facts` are those besides the window's place."""
         crc = zlib.crc32(window.ids.tobytes())
         return Item(
-            key=f"{self.task}/{key}",
+            key=f"{self.about.task}/{key}",
             facts={"document": window.document_id, "start": window.start, "crc": crc} | facts,
             content=window if content is None else content,
             tokens=tokens,
             longest=longest,
             stretch=len(window.ids),
+            words=f"tokens {window.start} to {window.start + len(window.ids) - 1} of {window.document_id!r}",
         )
-
-    def words(self, item: Item) -> str:
-        """The stretch of text."""
-        start = item.facts["start"]
-        end = item.facts.get("end", start + item.stretch)
-        return f"{self.reads} {start} to {end - 1} of {item.facts['document']!r}"
 
     def losses(
         self,
@@ -278,8 +229,19 @@ class WindowMeasurement(Measurement):
         from lengthwise.subjects import naming_bad_logits
 
         each = len(views) // len(items)
-        with naming_bad_logits(model, lambda view: self.words(items[view // each])):
+        with naming_bad_logits(model, lambda view: items[view // each].words):
             return model.token_losses(views, labels)
+
+    def statistic(
+        self,
+        records: Iterable[Record],
+        totals: Callable[[Record], Sequence[float]],
+        estimator: Estimator = ratio,
+        **row: Any,
+    ) -> Statistic:
+        """One number of `statistics`: `totals` of each record, added up by document. `row`: fields of its `Row`."""
+        sums = [(record["document"], totals(record)) for record in records]
+        return Statistic.of(Row(model="", task=self.about.task, value=None, **row), sums, estimator=estimator)
 
     def curve(
         self, records: Sequence[Record], name: str, edges: Sequence[int], **row: Any

@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
 
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, grouped
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
@@ -45,9 +45,9 @@ class Misalignment(WindowMeasurement):
     jeffreys (how far they disagree). --fail-above checks jeffreys.
     """
 
-    kind = "measure"
-    task = "misalignment"
-    display = Display(
+    about = About(
+        kind="measure",
+        task="misalignment",
         title="Misalignment",
         metrics={
             "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
@@ -56,13 +56,13 @@ class Misalignment(WindowMeasurement):
             "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
             "top1_agreement": "share of positions at which both rank the same token first",
         },
-    )
-    fail_above = "jeffreys"
-    examples = (
-        "lengthwise measure smollm2-135m",
-        "lengthwise measure ./my-model --length 512 --length 1024 --out runs/mine",
-        "lengthwise measure ./my-model --text notes/ --split all --json > results.json",
-        "lengthwise measure ./my-model --fail-above 0.05",
+        fail_above="jeffreys",
+        examples=(
+            "lengthwise measure smollm2-135m",
+            "lengthwise measure ./my-model --length 512 --length 1024 --out runs/mine",
+            "lengthwise measure ./my-model --text notes/ --split all --json > results.json",
+            "lengthwise measure ./my-model --fail-above 0.05",
+        ),
     )
 
     lengths: Annotated[

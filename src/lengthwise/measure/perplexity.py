@@ -26,7 +26,7 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, grouped
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
@@ -52,9 +52,9 @@ class Perplexity(WindowMeasurement):
     over- or underconfidence. --fail-above checks perplexity.
     """
 
-    kind = "ppl"
-    task = "perplexity"
-    display = Display(
+    about = About(
+        kind="ppl",
+        task="perplexity",
         title="Loss by length",
         metrics={
             "loss": "cross entropy of the next token",
@@ -62,14 +62,14 @@ class Perplexity(WindowMeasurement):
             "loss_best_temperature": "loss with one fitted temperature: without mere over- or underconfidence",
             "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
         },
+        fail_above="perplexity",
+        examples=(
+            "lengthwise ppl smollm2-135m",
+            "lengthwise ppl tiny-books --length 128 --length 256 --length 512 --limit 64",
+            "lengthwise ppl ./my-model --adapter runs/lora/model --out runs/ppl",
+        ),
     )
     wanted = "segments"
-    fail_above = "perplexity"
-    examples = (
-        "lengthwise ppl smollm2-135m",
-        "lengthwise ppl tiny-books --length 128 --length 256 --length 512 --limit 64",
-        "lengthwise ppl ./my-model --adapter runs/lora/model --out runs/ppl",
-    )
 
     lengths: Annotated[
         tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")

@@ -112,11 +112,6 @@ class Layout:
 class RepeatedWindows(WindowMeasurement):
     """What measurements of such pairs share: their lengths, and the items."""
 
-    task = "difference"
-    reads = "characters"
-    takes_tokens = True
-    along_paths = True
-
     lengths: Annotated[
         tuple[Annotated[Whole, Ge(SHORTEST)], ...] | None, Parameter("--length", metavar="TOKENS")
     ] = None

@@ -19,7 +19,6 @@ from lengthwise.errors import Interrupted, MissingError, UsageError
 from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.given import (
     check_place,
-    check_second,
     config_of,
     fingerprints_of,
     is_spread,
@@ -27,6 +26,7 @@ from lengthwise.measure.given import (
     text_of,
 )
 from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.second import check_second, name_of, open_second, second_subject
 from lengthwise.measure.statistics import few_documents
 from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
@@ -70,9 +70,10 @@ def run(
     """
     check_place(out, resume=resume, overwrite=overwrite, log=log)
     spec = named_subject(measurement, subject, text)
-    check_second(measurement, spec, other)
+    in_memory = not isinstance(subject, Subject | str | Path)
+    check_second(measurement, spec, other, in_memory=in_memory)
     # A model that is spread over the processes needs all of them for every sample.
-    loaded = (spec, measurement.second_subject(spec))
+    loaded = (spec, second_subject(measurement, spec))
     spread = any(one is not None and one.tp_plan is not None for one in loaded)
     spread = spread or is_spread(subject) or is_spread(other)
 
@@ -81,10 +82,10 @@ def run(
 
         given = text_of(measurement, spec, text)
         if isinstance(subject, Subject):
-            model, how = open_model(measurement.check_subject(spec)), spec
+            model, how = open_model(spec), spec
         else:
             model, how = as_model(subject), None
-        second = measurement.open_other(model, how) if other is None else as_model(other)
+        second = open_second(measurement, model, how) if other is None else as_model(other)
         named = text is None or isinstance(text, str | Path)
         prepared = _Prepared(measurement, spec, given, model, second, cache=named, spread=spread)
         prepared.check()
@@ -105,7 +106,9 @@ def run(
     opened = contextlib.nullcontext()
     if out is not None:
         config = config_of(measurement, spec)
-        opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
+        opened = RunFolder(
+            out, kind=measurement.about.kind, config=config, resume=resume, overwrite=overwrite
+        )
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
         log.store = sharing
@@ -132,21 +135,21 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     """
     from lengthwise.subjects.plan import cost_by_shape, cost_of_sides, outline, unknown_cost_of
 
-    settings = {"kind": measurement.kind} | config_of(measurement, spec)
-    subject = measurement.check_subject(spec)
-    second = measurement.second_subject(subject)
-    sides = [subject] if second is None else [subject, second]
+    settings = {"kind": measurement.about.kind} | config_of(measurement, spec)
+    check_second(measurement, spec)
+    second = second_subject(measurement, spec)
+    sides = [spec] if second in (None, spec) else [spec, second]
     unknown = unknown_cost_of(sides)
     given = text_of(measurement, spec, None)
     if unknown is not None:
         return {"settings": settings, **unknown.to_dict()}
     try:
-        model = outline(subject)
+        model = outline(spec)
     except MissingError:
-        if (cost := cost_by_shape(subject)) is None:
+        if (cost := cost_by_shape(spec)) is None:
             raise
         return {"settings": settings, **cost.to_dict()}
-    other = model if second is None else outline(second, tokenizer=model.tokenizer)
+    other = model if len(sides) == 1 else outline(sides[1], tokenizer=model.tokenizer)
     prepared = _Prepared(measurement, spec, given, model, other, cache=True)
     facts: dict[str, Any] = {}
     if (read := prepared.documents) is not None:
@@ -162,7 +165,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         tokens=facts["tokens_to_run"] // len(sides),
         at_once=measurement.batch_size * longest,
         longest=longest,
-        cached=measurement.caches * longest,
+        cached=measurement.about.caches * longest,
         decoded=facts.get("decode_passes", 0),
     )
     return {"settings": settings, **facts, **cost.to_dict()}
@@ -186,10 +189,11 @@ class _Prepared:
         self.config = config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
         self.documents = None
+        read = text
         if text is not None and measurement.reads != "questions":
             self.documents = tokenize(text, other.tokenizer, cache=cache)
-        read = {"tokens": self.documents, "characters": (text, self.documents), "questions": text}
-        self.items = self.measurement.items(model, read[measurement.reads], other)
+            read = self.documents if measurement.reads == "tokens" else (text, self.documents)
+        self.items = self.measurement.items(model, read, other)
         self.longest = max(item.longest for item in self.items)
 
     def check(self) -> None:
@@ -252,11 +256,11 @@ class _Prepared:
         batches = self.measurement.batches(self.items)
         share = log.share([batch for batch in batches if any(item.key not in done for item in batch)])
         left = sum(item.key not in done for batch in share for item in batch)
-        with progress((), what=self.measurement.kind, total=len(done) + left, initial=len(done)) as bar:
+        with progress((), what=self.measurement.about.kind, total=len(done) + left, initial=len(done)) as bar:
             for batch in share:
                 records = iter(self.measurement.score(self.model, batch, self.other))
                 for item in batch:
-                    with naming_bad_logits(self.model, self.measurement.words(item)):
+                    with naming_bad_logits(self.model, item.words or item.key):
                         record = next(records)
                     if item.key not in log:
                         log.append(item.key, {**item.facts, **record})
@@ -276,10 +280,10 @@ class _Prepared:
         rows = measurement.rows(statistics, list(records.values()))
         text = self._text_facts()
         found = Results(
-            kind=measurement.kind,
-            model_name=measurement.name_of(self.spec),
+            kind=measurement.about.kind,
+            model_name=name_of(measurement, self.spec),
             config=self.config,
-            rows=[replace(row, model=measurement.name_of(self.spec)) for row in rows],
+            rows=[replace(row, model=name_of(measurement, self.spec)) for row in rows],
             partial=partial,
             provenance={
                 "model": model.describe(),
@@ -294,7 +298,7 @@ class _Prepared:
         units = {name for statistic in statistics for name in statistic.documents}
         found.notes = [
             *measurement.notes(model, other, items, found),
-            *few_documents(len(units), measurement.units),
+            *few_documents(len(units), measurement.about.units),
             *(left_out_note(text["left_out"], text["documents"]) if text else []),
         ]
         return found

@@ -39,5 +39,5 @@ MEASUREMENTS = {
 
 def by_task() -> dict[str, Entry]:
     """The entries by the task of their rows; the tasks of an evaluation are not among them."""
-    named = ((entry.measurement.task, entry) for entry in MEASUREMENTS.values())
+    named = ((entry.measurement.about.task, entry) for entry in MEASUREMENTS.values())
     return {task: entry for task, entry in named if task}

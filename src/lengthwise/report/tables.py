@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lengthwise.measure.measurement import Display
+from lengthwise.measure.measurement import About
 from lengthwise.measure.table import by_task
 from lengthwise.results import PLACE, Row
 
@@ -141,11 +141,11 @@ def questions() -> dict[str, str]:
     return {task: entry.summary for task, entry in by_task().items()} | {"training": "What did training do?"}
 
 
-def display_of(task: str) -> Display:
+def display_of(task: str) -> About:
     """The display of a task; a task of an evaluation is shown under its own name."""
     if (entry := by_task().get(task)) is not None:
-        return entry.measurement.display
-    return Display(title=task.replace("_", " ").capitalize(), metrics=_SCORES)
+        return entry.measurement.about
+    return About(title=task.replace("_", " ").capitalize(), metrics=_SCORES)
 
 
 def tasks_in_order(tasks: Iterable[str]) -> list[str]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.given import check_second, named_subject, text_of
+from lengthwise.measure.given import named_subject, text_of
 from lengthwise.measure.runner import run
+from lengthwise.measure.second import check_second
 from lengthwise.text import tokenize
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class MeasureCallback(TrainerCallback):
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
         subject = named_subject(measurement, (trainer.model, self._tokenizer), text)
-        check_second(measurement, subject, None)
+        check_second(measurement, subject, in_memory=True)
         self._text = text_of(measurement, subject, text)
         # Once, and not at each measurement.
         if self._text is not None and measurement.reads == "tokens":

@@ -25,7 +25,7 @@ from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
@@ -63,11 +63,9 @@ class Influence(WindowMeasurement):
     the tokens that carried a prediction.
     """
 
-    kind = "influence"
-    task = "influence"
-    one_by_one = True
-    other = "selector"
-    display = Display(
+    about = About(
+        kind="influence",
+        task="influence",
         title="Influential tokens",
         metrics={
             "gain": "loss_short - loss_long: what all distant tokens are worth to the targets",
@@ -82,6 +80,8 @@ class Influence(WindowMeasurement):
             "recovered_net": "recovered_greedy - recovered_greedy_foreign",
             "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
         },
+        second="selector",
+        one_by_one=True,
     )
 
     length: Count = 256

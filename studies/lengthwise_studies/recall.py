@@ -94,11 +94,16 @@ class Recall(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of each passage, after the same one and after a different one."""
+        from lengthwise.subjects import Reading
+
         distance, bos_id = items[0].facts["distance"], self.bos_id(model)
         windows = [item.content.ids for item in items]
-        views = [one for ids in windows for one in sequences(ids, distance, self.passage, bos_id)]
-        labels = [ids[self.passage - self.scored : self.passage] for ids in windows for _ in range(2)]
-        sums = [losses.sum().item() for losses in self.losses(model, items, views, labels)]
+        readings = [
+            Reading(tokens=one, labels=ids[self.passage - self.scored : self.passage])
+            for ids in windows
+            for one in sequences(ids, distance, self.passage, bos_id)
+        ]
+        sums = [each.losses.sum().item() for each in self.read(model, items, readings)]
         for same, different in zip(sums[::2], sums[1::2], strict=True):
             yield {"targets": self.scored, "same": same, "different": different}
 

@@ -26,10 +26,15 @@ from lengthwise.checkpoints import unwrap
 from lengthwise.checkpoints.head import require_finite
 from lengthwise.checkpoints.position_limits import check_positions_fit
 from lengthwise.measure.measurement import in_groups
-from lengthwise.subjects import Endpoint, LoadedModel, weights_of
-from lengthwise.subjects.branches import alike, read_tree
+from lengthwise.subjects import (
+    Branch,
+    Endpoint,
+    LoadedModel,
+    Reading,
+    naming_bad_logits,
+    weights_of,
+)
 from lengthwise.subjects.pieces import PieceReader
-from lengthwise.subjects.weights import naming_bad_logits, target_losses
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor
@@ -63,40 +68,26 @@ def likelihoods(
         NonFiniteLogits: logits that are NaN or infinite.
     """
     pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
-    with naming_bad_logits(model, _WHERE):
-        if isinstance(model, LoadedModel):
-            losses = _answer_losses(model, pairs, batch_size)
-        else:
-            # Every answer is read after its whole prompt.
-            losses = model.token_losses(
-                [np.array([*prompt, *answer[:-1]]) for prompt, answer in pairs],
-                [np.array(answer) for _, answer in pairs],
-            )
+    rows = [(*prompt, *answer[:-1]) for prompt, answer in pairs]
+    check_positions_fit(model.max_positions, max(map(len, rows)), name=model.name)
+    shared = min(alike(min(rows), max(rows)), *(len(prompt) - 1 for prompt in prompts))
+    if (len(rows) - 1) * shared < _WORTH_SHARING:
+        readings = [
+            Reading(tokens=np.array(row), labels=np.array(answer))
+            for row, (_, answer) in zip(rows, pairs, strict=True)
+        ]
+        with naming_bad_logits(model, _WHERE):
+            losses = [read.losses for group in in_groups(readings, batch_size) for read in model.read(group)]
+    else:
+        branches = [
+            Branch(place=shared, tokens=np.array(row[shared:]), labels=np.array(answer))
+            for row, (_, answer) in zip(rows, pairs, strict=True)
+        ]
+        with naming_bad_logits(model, _WHERE):
+            [read] = model.read([Reading(tokens=np.array(rows[0][:shared]), branches=branches)])
+        losses = read.branches
     found = iter(-float(each.sum()) for each in losses)
     return [[next(found) for _ in own] for own in answers]
-
-
-def _answer_losses(
-    model: LoadedModel, pairs: Sequence[tuple[Tokens, Tokens]], batch_size: int
-) -> Sequence[Tensor]:
-    """-log p of each answer's tokens, for pairs of a prompt and an answer."""
-    # The last token of an answer is never read; so answers of one token share one row.
-    rows: dict[Tokens, set[Tokens]] = {prompt: set() for prompt, _ in pairs}
-    for prompt, answer in pairs:
-        rows[prompt].add((*prompt, *answer[:-1]))
-    every = sorted(set().union(*rows.values()))
-    check_positions_fit(model.max_positions, max(map(len, every)), name=model.name)
-    beginning, shared = _beginning(model, every, min(map(len, rows)) - 1)
-    tree = read_tree(model, beginning, [row[shared:] for row in every], shared)
-    hidden = dict(zip(every, tree or [], strict=tree is not None))
-    for prompt, own in rows.items() if tree is None else ():
-        after = beginning.fork(), shared
-        for batch, states, _ in _endings(model, _by_length(own), len(prompt) - 1, batch_size, after):
-            hidden.update(zip(batch, states, strict=True))
-    predicting = [hidden[*prompt, *answer[:-1]][-len(answer) :] for prompt, answer in pairs]
-    # All answers at once: one at a time, most of the work would be reading the head's weights.
-    labels = torch.tensor([token for _, answer in pairs for token in answer])
-    return target_losses(model, torch.cat(predicting), labels).split([len(answer) for _, answer in pairs])
 
 
 @torch.no_grad()
@@ -161,6 +152,11 @@ def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
     ids = tokenizer(text, add_special_tokens=False).input_ids
     starts = (tokenizer.decode(ids[:count]) for count in range(1, len(ids) + 1))
     return next((start for start in starts if until(start)), text)
+
+
+def alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _by_length(rows: Iterable[Tokens]) -> list[Tokens]:

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import require_finite
-from lengthwise.subjects.weights import score_rows
+from lengthwise.checkpoints.head import NonFiniteLogits, require_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.subjects import LoadedModel
+    from lengthwise.subjects import Rows
 
 # The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
 _BLOCK_BYTES = 2**19
@@ -68,24 +67,35 @@ def compare(a: Distributions, b: Distributions) -> Tensor:
 
 
 @torch.no_grad()
-def compare_contexts(
-    model: LoadedModel, whole: Tensor, cut: Tensor, labels: NDArray[np.integer], *, first: int
-) -> Tensor:
+def compare_contexts(whole: Rows, cut: Rows, labels: NDArray[np.integer], *, first: int = 0) -> Tensor:
     """Loss with all context, loss with its end alone, Jeffreys of the two predictions: fp64 [N, 3], nats.
 
-    `whole` are rows [N, ...] that the model's head takes, `cut` the same with the end of their context, `labels` [N]
-    the tokens that follow them. NonFiniteLogits has the position in the text, where `first` is that of the first row.
+    Args:
+        whole: rows with all context; those from `first` on count.
+        cut: the last N rows of it have the end of their context.
+        labels: [N], the tokens that follow them.
+        first: the first row of `whole`.
+
+    Raises:
+        NonFiniteLogits: with the row of `whole`.
     """
-    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(whole.device)[:, None]
-
-    def scores(logits: Tensor, some: slice) -> Tensor:
-        log_p = logits.log_softmax(dim=-1)
-        log_q = model.head.logits(cut[some]).log_softmax(dim=-1)
-        losses = [-each.gather(-1, targets[some])[:, 0] for each in (log_p, log_q)]
+    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(cut.device)[:, None]
+    before = len(cut) - len(targets)
+    parts = []
+    for some in cut.chunks(before):
+        begin, end = some.start - before, some.stop - before
+        log_q = cut.log_p(some)
+        log_p = whole.log_p(slice(first + begin, first + end)).to(log_q)
+        own = targets[begin:end]
+        losses = [-each.gather(-1, own)[:, 0] for each in (log_p, log_q)]
         jeffreys = ((log_p.exp() - log_q.exp()) * log_p.sub_(log_q)).sum(dim=-1)
-        return torch.stack([*losses, jeffreys], dim=-1)
-
-    return score_rows(model, whole, scores, first=first)
+        scores = torch.stack([*losses, jeffreys], dim=-1)
+        try:
+            require_finite(scores)
+        except NonFiniteLogits as error:
+            raise NonFiniteLogits(first + begin + error.position) from error
+        parts.append(scores.cpu().double())
+    return torch.cat(parts) if parts else torch.empty((0, 3), dtype=torch.float64)
 
 
 def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:

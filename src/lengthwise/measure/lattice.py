@@ -28,6 +28,7 @@ from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
+from lengthwise.subjects.reading import Reading, Want
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ def score_suffixes(
     scored = []
     for start, length in dict.fromkeys(zip(starts, lengths, strict=True)):
         try:
-            scored.append(Distributions.of(model.next_logits(view(ids, start, length, bos_id))))
+            [read] = model.read([Reading(tokens=view(ids, start, length, bos_id), want=Want.NEXT)])
+            assert read.rows is not None
+            scored.append(Distributions.of(read.rows.logits(slice(0, 1))))
         except NonFiniteLogits as error:
             raise NonFiniteLogits(start + length - 1) from error
     # Equal suffixes are run once.

@@ -246,11 +246,18 @@ class Limit(WindowMeasurement):
         """The loss of each target beyond R, after the end of its context."""
         import torch
 
+        from lengthwise.subjects import Reading
+
         reference, found = self.sizes[1], []
         for group in in_groups(self._short_views, self.batch_size):
-            views = [view(ids, start, reference, self.bos_id(model)) for start, _ in group]
-            labels = [ids[first + 1 : start + reference + 1] for start, first in group]
-            found += model.token_losses(views, labels)
+            readings = [
+                Reading(
+                    tokens=view(ids, start, reference, self.bos_id(model)),
+                    labels=ids[first + 1 : start + reference + 1],
+                )
+                for start, first in group
+            ]
+            found += [read.losses for read in model.read(readings)]
         return torch.cat(found)
 
     def _losses(
@@ -267,30 +274,17 @@ class Limit(WindowMeasurement):
 
         `tokens` are read once; by an endpoint, once for each repetition too.
         """
-        import torch
-
-        from lengthwise.subjects import LoadedModel
-        from lengthwise.subjects.branches import read_with_branches
-        from lengthwise.subjects.weights import target_losses
+        from lengthwise.subjects import Branch, Reading
 
         length, reference, _ = self.sizes
-        labels = ids[reference + 1 : length + 1]
-        passages = [ids[start : start + self.passage] for _, start in asked]
-        ends, places = [passage[-self.scored :] for passage in passages], [place for place, _ in asked]
-        whole, repeated = torch.empty(0), []
-        if isinstance(model, LoadedModel):
-            begun = [passage[:-1] for passage in passages]
-            text, branches = read_with_branches(model, tokens, begun, places, piece=reference // 2)
-            for place, hidden, end in zip(places, branches, ends, strict=True):
-                repeated.append(target_losses(model, hidden[-self.scored :], end, first=place))
-            if scored:
-                whole = target_losses(model, text[reference:], labels, first=reference)
-        else:
-            for group in in_groups(zip(places, passages, ends, strict=True), self.batch_size):
-                views = [np.concatenate([tokens[:place], passage[:-1]]) for place, passage, _ in group]
-                repeated += model.token_losses(views, [end for *_, end in group])
-            if scored:
-                [whole] = model.token_losses([tokens], [labels])
+        passages = [(place, ids[start : start + self.passage]) for place, start in asked]
+        branches = [
+            Branch(place=place, tokens=passage[:-1], labels=passage[-self.scored :])
+            for place, passage in passages
+        ]
+        labels = ids[reference + 1 : length + 1] if scored else ids[:0]
+        [read] = model.read([Reading(tokens=tokens, labels=labels, branches=branches)])
+        whole, repeated = read.losses, read.branches
         by_start = sorted(zip(asked, repeated, strict=True), key=lambda each: (each[0][1], each[0][0]))
         return whole, [each.sum().item() for _, each in by_start]
 

@@ -211,15 +211,11 @@ class LongPpl(WindowMeasurement):
 
     def _losses(self, model: Predictor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
-        import torch
-
-        from lengthwise.subjects.weights import LoadedModel, target_losses
+        from lengthwise.subjects import Reading
 
         whole = view(ids, 0, len(ids), self.bos_id(model))
-        if isinstance(model, LoadedModel):
-            hidden = model.hidden_states(torch.from_numpy(whole)[None])[0]
-            return target_losses(model, hidden[:-1], ids[1:]).numpy()
-        return model.token_losses([whole[:-1]], [ids[1:]])[0].numpy()
+        [read] = model.read([Reading(tokens=whole[:-1], labels=ids[1:])])
+        return read.losses.numpy()
 
     def find_key_tokens(self, evaluator: Predictor, text: str) -> tuple[Record, NDArray[np.float64]]:
         """The key tokens of a text of any length, of which the evaluator reads `batch_size` short windows at a time.
@@ -229,39 +225,45 @@ class LongPpl(WindowMeasurement):
             contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
             the evaluator's losses with all context, one for each of its tokens but the first.
         """
-        import torch
-
         from lengthwise.measure.distributions import compare_contexts
-        from lengthwise.subjects.weights import LoadedModel, target_losses
+        from lengthwise.subjects import Reading, Want
 
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
         ids, offsets = _encode(evaluator, text)
         starts = range(stride, max(stride, len(ids) - short), stride)
         # The last window may be shorter, so it goes alone.
         full = [start for start in starts if start + short + stride <= len(ids)]
-        local = evaluator if isinstance(evaluator, LoadedModel) else None
-        whole = torch.from_numpy(view(ids, 0, len(ids), bos_id))[None]
-        hidden = None if local is None else local.hidden_states(whole)[0]
-        compared, shorter = [torch.empty(0, 3)], [torch.empty(0)]
-        for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
-            targets = min(stride, len(ids) - short - group[0])
-            views = [view(ids, start, short + targets - 1, bos_id) for start in group]
-            labels = [ids[start + short : start + short + targets] for start in group]
-            if local is None or hidden is None:
-                shorter += evaluator.token_losses(views, labels)
-                continue
-            cut = local.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:].flatten(0, 1)
-            first, end = group[0] + short, group[0] + short + len(cut)
-            own = hidden[first - 1 : end - 1]
-            compared.append(compare_contexts(local, own, cut, ids[first:end], first=first))
+        want = Want.ROWS if Want.ROWS in evaluator.gives else Want.LOSS
+        [whole] = evaluator.read(
+            [Reading(tokens=view(ids, 0, len(ids) - 1, bos_id), labels=ids[1:], want=want)]
+        )
         # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
         early = min(short + stride, len(ids)) - 1
-        if local is None or hidden is None:
-            losses, loss_short, jeffreys = self._losses(evaluator, ids), torch.cat(shorter).numpy(), None
-        else:
-            loss, loss_short, disagreement = torch.cat(compared).double().numpy().T
-            before = target_losses(local, hidden[:early], ids[1 : early + 1]).numpy()
-            losses, jeffreys = np.concatenate([before, loss]), float(disagreement.sum())
+        losses = whole.losses.numpy()
+        if whole.rows is not None:
+            losses = whole.rows.losses(ids[1 : early + 1], first=0).numpy()
+        compared, shorter = [np.empty((0, 3))], [np.empty(0)]
+        for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
+            targets = min(stride, len(ids) - short - group[0])
+            readings = [
+                Reading(
+                    tokens=view(ids, start, short + targets - 1, bos_id),
+                    labels=ids[start + short : start + short + targets],
+                    want=want,
+                )
+                for start in group
+            ]
+            for start, reading, cut in zip(group, readings, evaluator.read(readings), strict=True):
+                if whole.rows is None or cut.rows is None:
+                    shorter.append(cut.losses.numpy())
+                else:
+                    rows = compare_contexts(whole.rows, cut.rows, reading.labels, first=start + short - 1)
+                    compared.append(rows.numpy())
+        jeffreys = None
+        loss_short = np.concatenate(shorter)
+        if whole.rows is not None:
+            loss, loss_short, disagreement = np.concatenate(compared).T
+            losses, jeffreys = np.concatenate([losses, loss]), float(disagreement.sum())
         loss = losses[early:]
         key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride
         return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": jeffreys}, losses

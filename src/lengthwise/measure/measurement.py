@@ -26,10 +26,7 @@ from lengthwise.settings import Count, Seed, Settings
 from lengthwise.text.tokens import Window, resolve_bos, sample_windows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from lengthwise.subjects import Predictor, Reader
+    from lengthwise.subjects import Predictor, Read, Reader, Reading
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -218,19 +215,13 @@ class WindowMeasurement(Measurement):
             words=f"tokens {window.start} to {window.start + len(window.ids) - 1} of {window.document_id!r}",
         )
 
-    def losses(
-        self,
-        model: Predictor,
-        items: Sequence[Item],
-        views: Sequence[NDArray[Any]],
-        labels: Sequence[NDArray[Any]],
-    ) -> list[Tensor]:
-        """`model.token_losses` of views of the items, equally many of each."""
+    def read(self, model: Predictor, items: Sequence[Item], readings: Sequence[Reading]) -> list[Read]:
+        """`model.read` of readings of the items, equally many of each."""
         from lengthwise.subjects import naming_bad_logits
 
-        each = len(views) // len(items)
-        with naming_bad_logits(model, lambda view: items[view // each].words):
-            return model.token_losses(views, labels)
+        each = len(readings) // len(items)
+        with naming_bad_logits(model, lambda index: items[index // each].words):
+            return model.read(readings)
 
     def statistic(
         self,

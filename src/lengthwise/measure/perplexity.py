@@ -106,31 +106,37 @@ class Perplexity(WindowMeasurement):
         import torch
 
         from lengthwise.measure.distributions import tempered_losses
-        from lengthwise.subjects import LoadedModel
-        from lengthwise.subjects.weights import score_rows
+        from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
-        segments = [item.content.ids for item in items]
+        want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS
         # A batch has as many windows as batch_size segments hold, so that a short length fills it too.
+        segments = [item.content.ids for item in items]
+        labels = [each for ids in segments for each in ids[1:].reshape(-1, length)]
         views = [
             view(ids, start, length, bos_id) for ids in segments for start in range(0, len(ids) - 1, length)
         ]
-        if isinstance(model, LoadedModel):
-            hidden = model.hidden_states(torch.from_numpy(np.stack(views)))
-            for ids, part in zip(segments, hidden.split(len(views) // len(items)), strict=True):
-                targets = torch.from_numpy(ids[1:].astype(np.int64)).to(part.device)
-                scores = score_rows(
-                    model,
-                    part.flatten(0, 1),
-                    lambda logits, some, targets=targets: tempered_losses(logits, targets[some], KNOTS),
+        readings = [
+            Reading(tokens=tokens, labels=following, want=want)
+            for tokens, following in zip(views, labels, strict=True)
+        ]
+        found = []
+        for read, following in zip(self.read(model, items, readings), labels, strict=True):
+            if read.rows is None:
+                found.append(read.losses)
+                continue
+            targets = torch.from_numpy(following.astype(np.int64)).to(read.rows.device)
+            found.append(
+                read.rows.score(lambda logits, some, own=targets: tempered_losses(logits, own[some], KNOTS))
+            )
+        for scores in torch.cat(found).split(max(self.lengths)):
+            if want is Want.LOSS:
+                yield {"targets": len(scores), "loss": scores.sum().item()} | self._by_position(
+                    scores, length
                 )
+            else:
                 record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
                 yield record | self._by_position(scores[:, KNOTS.index(1.0), 0], length)
-        else:
-            labels = [each for ids in segments for each in ids[1:].reshape(-1, length)]
-            losses = torch.cat(self.losses(model, items, views, labels))
-            for own in losses.split(max(self.lengths)):
-                yield {"targets": len(own), "loss": own.sum().item()} | self._by_position(own, length)
 
     def _by_position(self, losses: Tensor, length: int) -> Record:
         """The losses by bin of the position, at the greatest length."""

@@ -6,104 +6,49 @@ No tensor of [T, V] is made: hidden states are kept, and logits come a chunk of 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
-from lengthwise.subjects.endpoint import Endpoint
-from lengthwise.subjects.llama_cpp import LlamaCpp
-from lengthwise.subjects.pieces import read_along
-from lengthwise.subjects.weights import LoadedModel
+from lengthwise.checkpoints.head import NonFiniteLogits, require_finite
+from lengthwise.subjects.reading import Reading, Rows, Want
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.subjects import Predictor
 
+
 TOP = 64
 """Tokens of each distribution that a log keeps."""
 
 
+@dataclass
 class Distributions:
-    """What a model in this process predicts in one window of T + 1 tokens; row i predicts token i + 1.
+    """What a model predicts in one window of T + 1 tokens; row i predicts token i + 1."""
 
-    Rows are asked for in ascending order, so that a model may read the window on the way.
-    """
-
-    model: Any
+    rows: Rows
 
     def __len__(self) -> int:
-        raise NotImplementedError
-
-    def log_p(self, rows: slice) -> Tensor:
-        """log p of every token, [n, V], in float32 (float64 for a float64 model)."""
-        raise NotImplementedError
+        return len(self.rows)
 
     def numbers(self, labels: Tensor, first: int) -> Numbers:
         """-log p of the labels of rows `first` to T, and their `TOP` likeliest tokens, on the CPU."""
         losses, found = [], []
-        for rows in self.chunks(first):
-            log_p = self.log_p(rows)
-            losses.append(-_of_labels(log_p, labels[rows]))
+        for some in self.rows.chunks(first):
+            log_p = self.rows.log_p(some)
+            losses.append(-_of_labels(log_p, labels[some]))
             found.append(log_p.topk(min(TOP, log_p.shape[1])))
         log_p, ids = (torch.cat([each.cpu() for each in parts]) for parts in zip(*found, strict=True))
         return Numbers(torch.cat(losses), (ids, log_p))
 
     def losses(self, labels: Tensor, first: int) -> Tensor:
         """-log p of the labels of rows `first` to T, fp64 on the CPU."""
-        return torch.cat([-_of_labels(self.log_p(rows), labels[rows]) for rows in self.chunks(first)])
-
-    def chunks(self, first: int) -> list[slice]:
-        """The rows from `first` on, as many at a time as fit in memory."""
-        size = chunk_rows(self.model.vocab_size)
-        return [slice(begin, min(begin + size, len(self))) for begin in range(first, len(self), size)]
-
-
-@dataclass
-class FromWeights(Distributions):
-    """Of a model whose weights are here."""
-
-    model: LoadedModel
-    hidden: Tensor
-    """What its head takes, [T, ...]."""
-
-    def __len__(self) -> int:
-        return len(self.hidden)
-
-    def log_p(self, rows: slice) -> Tensor:
-        """See `Distributions`."""
-        return self.model.head.logits(self.hidden[rows]).log_softmax(dim=-1)
-
-
-@dataclass
-class FromLlamaCpp(Distributions):
-    """Of a model that llama.cpp runs: the window is read as its rows are asked for, and none are kept."""
-
-    model: LlamaCpp
-    view: NDArray[np.int64]
-    """What it reads, [T]."""
-    _next: int = field(default=-1, init=False)
-    _logits: Iterator[Tensor] = field(init=False, repr=False)
-    _held: Tensor = field(init=False, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def log_p(self, rows: slice) -> Tensor:
-        """See `Distributions`."""
-        if rows.start != self._next:
-            self._logits = self.model.logits(self.view, rows.start)
-            self._held = torch.empty((0, self.model.vocab_size))
-        n = rows.stop - rows.start
-        while len(self._held) < n:
-            self._held = torch.cat([self._held, next(self._logits)])
-        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
-        return found.log_softmax(dim=-1)
+        parts = [-_of_labels(self.rows.log_p(some), labels[some]) for some in self.rows.chunks(first)]
+        return torch.cat(parts)
 
 
 class Numbers(NamedTuple):
@@ -135,16 +80,13 @@ def predictions(
 
     It reads `views` [B, T], without the last token and with BOS. `first` is the first row that counts.
     """
-    if isinstance(model, LoadedModel):
-        return [FromWeights(model, each) for each in read_along(model, torch.from_numpy(views))]
-    if isinstance(model, LlamaCpp):
-        return [FromLlamaCpp(model, view) for view in views]
-    labels = list(windows[:, first + 1 :])
-    if isinstance(model, Endpoint) and model.path.decode:
-        # Cold first: afterwards the cache holds these prompts.
-        cold, warm = (model.decoded_losses(list(views), labels, cold=cold) for cold in (True, False))
-        return [Numbers(values, cold=each) for values, each in zip(warm, cold, strict=True)]
-    return [Numbers(losses) for losses in model.token_losses(list(views), labels)]
+    labels = windows[:, first + 1 :]
+    want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS
+    readings = [Reading(tokens=view, labels=own, want=want) for view, own in zip(views, labels, strict=True)]
+    return [
+        Distributions(read.rows) if read.rows is not None else Numbers(read.losses, cold=read.cold)
+        for read in model.read(readings)
+    ]
 
 
 class RowDifferences(NamedTuple):
@@ -170,7 +112,9 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
         NonFiniteLogits: a number is NaN or infinite; its position is the row.
     """
     if isinstance(a, Distributions) and isinstance(b, Distributions):
-        parts = [_exact(a.log_p(rows), b.log_p(rows), labels[rows]) for rows in a.chunks(first)]
+        parts = [
+            _exact(a.rows.log_p(some), b.rows.log_p(some), labels[some]) for some in a.rows.chunks(first)
+        ]
         own, other, *apart = (torch.cat(each) for each in zip(*parts, strict=True))
         bounded = False
     else:

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of
-from lengthwise.measure.predictions import Distributions, FromWeights, Numbers, Predictions, predictions
+from lengthwise.measure.predictions import Distributions, Numbers, Predictions, predictions
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.endpoint import Endpoint
+from lengthwise.subjects.weights import WeightsRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,16 +85,19 @@ def own_rounding(
         size = _read_again(size)
     cut = view[None, :size]
     pairs: list[tuple[Predictions, Predictions]] = []
-    if isinstance(model, LoadedModel) and isinstance(predicted, FromWeights):
-        plain = FromWeights(model, predicted.hidden[:size])
+    if isinstance(model, LoadedModel) and isinstance(predicted, Distributions):
+        assert isinstance(predicted.rows, WeightsRows)
+        plain = Distributions(WeightsRows(model, predicted.rows.hidden[:size]))
         if not model.path.in_one_pass:
             # Rounding moves what a quantized cache holds by its steps, and these are no rounding. What the path does
             # not repeat counts, too.
             [again] = predictions(model, window[None], cut, first)
             pairs = [(plain, again)]
-            plain = FromWeights(model, model.hidden_states(torch.from_numpy(cut))[0])
+            plain = Distributions(WeightsRows(model, model.hidden_states(torch.from_numpy(cut))[0]))
         with _rounded(model.model, torch.bfloat16 if sixteen else model.model.dtype):
-            pairs.append((plain, FromWeights(model, model.hidden_states(torch.from_numpy(cut))[0])))
+            pairs.append(
+                (plain, Distributions(WeightsRows(model, model.hidden_states(torch.from_numpy(cut))[0])))
+            )
     elif isinstance(predicted, Distributions) or isinstance(model, Endpoint):
         [again] = predictions(model, window[None], cut, first)
         pairs = [(predicted, again)]

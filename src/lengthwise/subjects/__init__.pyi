@@ -1,16 +1,20 @@
 """What `lengthwise.subjects` exports, as `lengthwise/__init__.pyi`."""
 
 from lengthwise.subjects.endpoint import Endpoint as Endpoint
+from lengthwise.subjects.loaded_model import LoadedModel as LoadedModel
+from lengthwise.subjects.loaded_model import weights_of as weights_of
 from lengthwise.subjects.opening import ModelLike as ModelLike
 from lengthwise.subjects.opening import as_model as as_model
 from lengthwise.subjects.opening import load as load
 from lengthwise.subjects.opening import open_model as open_model
 from lengthwise.subjects.pieces import PieceReader as PieceReader
-from lengthwise.subjects.pieces import reader_of as reader_of
 from lengthwise.subjects.plan import Cost as Cost
-from lengthwise.subjects.weights import LoadedModel as LoadedModel
-from lengthwise.subjects.weights import Predictor as Predictor
-from lengthwise.subjects.weights import Reader as Reader
-from lengthwise.subjects.weights import naming_bad_logits as naming_bad_logits
+from lengthwise.subjects.reading import Branch as Branch
+from lengthwise.subjects.reading import Predictor as Predictor
+from lengthwise.subjects.reading import Read as Read
+from lengthwise.subjects.reading import Reader as Reader
+from lengthwise.subjects.reading import Reading as Reading
+from lengthwise.subjects.reading import Rows as Rows
+from lengthwise.subjects.reading import Want as Want
+from lengthwise.subjects.reading import naming_bad_logits as naming_bad_logits
 from lengthwise.subjects.weights import target_losses as target_losses
-from lengthwise.subjects.weights import weights_of as weights_of

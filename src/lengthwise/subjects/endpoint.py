@@ -25,6 +25,7 @@ from lengthwise.subjects.client import (
     written,
 )
 from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.reading import Read, Reading, Rows, Want, check_wants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,8 @@ class Endpoint:
         UsageError: several models are served, a server without log-probabilities of prompts, another tokenizer.
         MissingError: no server answers, or there is no tokenizer of that name.
     """
+
+    gives = frozenset({Want.LOSS, Want.NEXT})
 
     def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
         self._client = Client(url)
@@ -86,8 +89,61 @@ class Endpoint:
                 fix="use a shorter length, or start the server with a greater maximum (vLLM: --max-model-len)",
             )
 
-    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
-        """See `Predictor.token_losses`. One request a view, several at once."""
+    def read(self, readings: Sequence[Reading]) -> list[Read]:
+        """See `Predictor.read`. One request a text and a branch, several at once; nothing is shared here.
+
+        Raises:
+            UsageError: rows are wanted, which no server gives.
+        """
+        for each in readings:
+            check_wants(self, each.want, needs="this was asked of it", fix="load the model instead")
+        if any(each.want is Want.NEXT for each in readings):
+            return [Read(rows=self._next(each.tokens)) for each in readings]
+        texts, labels = [], []
+        for each in readings:
+            if len(each.labels):
+                texts.append(each.tokens)
+                labels.append(each.labels)
+            for branch in each.branches:
+                texts.append(np.concatenate([each.tokens[: branch.place], branch.tokens]))
+                labels.append(branch.labels)
+        try:
+            # Cold first: afterwards the server's cache holds these prompts.
+            cold = iter(self._losses_of(texts, labels, cold=True) if self.path.decode else ())
+            warm = iter(self._losses_of(texts, labels))
+        except NonFiniteLogits as error:
+            owners = [
+                index
+                for index, each in enumerate(readings)
+                for _ in range(bool(len(each.labels)) + len(each.branches))
+            ]
+            raise NonFiniteLogits(error.position, view=owners[error.view or 0]) from error
+        found = []
+        for each in readings:
+            read = Read()
+            if len(each.labels):
+                read.losses, read.cold = next(warm), next(cold, None)
+            read.branches = [next(warm) for _ in each.branches]
+            for _ in each.branches:
+                next(cold, None)
+            found.append(read)
+        return found
+
+    def _losses_of(
+        self, texts: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool = False
+    ) -> list[Tensor]:
+        """-log p of the labels of each text along the path; `cold` without the server's prefix cache."""
+        if not (decoded := self.path.decode):
+            return self._scored(texts, labels)
+        ends = self._decoded(texts, [each[-decoded:] for each in labels], cold=cold)
+        begun = [
+            self._scored([text[:-decoded]], [each[:-decoded]])[0] if len(each) > decoded else each[:0]
+            for text, each in zip(texts, labels, strict=True)
+        ]
+        return [torch.cat([torch.as_tensor(one).double(), two]) for one, two in zip(begun, ends, strict=True)]
+
+    def _scored(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """-log p of the last N labels of each view, from the server's log-probabilities of a prompt."""
         prompts = []
         for view, following in zip(views, labels, strict=True):
             self.check_ready(len(view))
@@ -107,7 +163,7 @@ class Endpoint:
             found.append(losses)
         return found
 
-    def decoded_losses(
+    def _decoded(
         self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool
     ) -> list[Tensor]:
         """-log p of the last N labels of each view, each as the one token that is generated after its prefix.
@@ -115,7 +171,7 @@ class Endpoint:
         The prefixes of a view grow by a token, so a server with a prefix cache reads all but the newest from it.
 
         Args:
-            views, labels: as `Predictor.token_losses`.
+            views, labels: tokens [T] each, and what follows the last N of them.
             cold: give every request a salt of its own, which keeps vLLM from using its prefix cache.
 
         Raises:
@@ -154,8 +210,8 @@ class Endpoint:
             )
         return value
 
-    def next_logits(self, view: NDArray[Any]) -> Tensor:
-        """log p of every token after `view`: [1, V], fp64.
+    def _next(self, view: NDArray[Any]) -> Rows:
+        """log p of every token after `view`, fp64.
 
         Raises:
             UsageError: the server gives only some of them.
@@ -174,7 +230,7 @@ class Endpoint:
                 expected="log-probabilities of every token of the vocabulary, by token id",
                 fix="start vLLM with --max-logprobs -1",
             ) from error
-        return logits
+        return _NextRow(logits)
 
     def replies(
         self, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int], at_least: int
@@ -282,6 +338,20 @@ class Endpoint:
                 expected="the tokenizer of the served model",
                 fix="--tokenizer with the checkpoint that the server loaded",
             )
+
+
+class _NextRow(Rows):
+    """The one row of the next token."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits, self.vocab_size = logits, logits.shape[1]
+
+    def __len__(self) -> int:
+        return 1
+
+    def logits(self, rows: slice) -> Tensor:
+        """See `Rows.logits`."""
+        return self._logits[rows]
 
 
 def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:

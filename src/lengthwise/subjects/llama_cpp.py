@@ -12,18 +12,20 @@ import importlib
 import re
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
 from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
+from lengthwise.subjects.reading import Read, Reading, Rows, Want
 from lengthwise.text import tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class LlamaCpp:
         UsageError: a setting that llama.cpp has not, a file that it cannot read.
         MissingError: llama-cpp-python or the file is missing.
     """
+
+    gives = frozenset(Want)
 
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
         self.name = subject.model
@@ -143,25 +147,27 @@ class LlamaCpp:
         finally:
             c.llama_batch_free(batch)
 
-    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
-        """See `Predictor.token_losses`. Views are read one after the other."""
+    def read(self, readings: Sequence[Reading]) -> list[Read]:
+        """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""
         found = []
-        for index, (view, some) in enumerate(zip(views, labels, strict=True)):
-            first = len(view) - len(some)
-            left, parts = torch.from_numpy(np.array(some, dtype=np.int64)), []
-            for logits in self.logits(view, first):
-                labels_here, left = left[: len(logits)], left[len(logits) :]
-                parts.append(torch.nn.functional.cross_entropy(logits, labels_here, reduction="none"))
-            found.append(torch.cat(parts).double())
+        for index, each in enumerate(readings):
             try:
-                require_finite(found[-1])
+                if each.want is not Want.LOSS:
+                    first = len(each.tokens) - 1 if each.want is Want.NEXT else 0
+                    found.append(Read(rows=_LlamaCppRows(self, each.tokens, first)))
+                    continue
+                rows = _LlamaCppRows(self, each.tokens) if len(each.labels) else None
+                losses = Read().losses if rows is None else rows.losses(each.labels)
+                branches = [
+                    _LlamaCppRows(self, np.concatenate([each.tokens[: branch.place], branch.tokens])).losses(
+                        branch.labels
+                    )
+                    for branch in each.branches
+                ]
+                found.append(Read(losses=losses, branches=branches))
             except NonFiniteLogits as error:
-                raise NonFiniteLogits(first + error.position, view=index) from error
+                raise NonFiniteLogits(error.position, view=index) from error
         return found
-
-    def next_logits(self, view: NDArray[Any]) -> Tensor:
-        """See `Predictor.next_logits`."""
-        return next(self.logits(view, len(view) - 1))
 
     def ids_of(self, text: str) -> list[int]:
         """The ids that llama.cpp itself makes of a text, without BOS: a wrong pre-tokenizer shows here."""
@@ -247,6 +253,37 @@ class LlamaCpp:
 
     def _last_words(self) -> str:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
+
+
+@dataclass(eq=False)
+class _LlamaCppRows(Rows):
+    """Rows of a text that is read as they are asked for; none are kept."""
+
+    model: LlamaCpp
+    tokens: NDArray[Any]
+    """[T]"""
+    begin: int = 0
+    """The token after which the first row is."""
+    _next: int = field(default=-1, init=False)
+    _logits: Iterator[Tensor] = field(init=False, repr=False)
+    _held: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.vocab_size = self.model.vocab_size
+
+    def __len__(self) -> int:
+        return len(self.tokens) - self.begin
+
+    def logits(self, rows: slice) -> Tensor:
+        """See `Rows.logits`."""
+        if rows.start != self._next:
+            self._logits = self.model.logits(self.tokens, self.begin + rows.start)
+            self._held = torch.empty((0, self.vocab_size))
+        n = rows.stop - rows.start
+        while len(self._held) < n:
+            self._held = torch.cat([self._held, next(self._logits)])
+        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
+        return found
 
 
 def rope_settings(scaling: str | None) -> dict[str, Any]:

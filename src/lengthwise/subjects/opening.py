@@ -11,8 +11,9 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.errors import UsageError
 from lengthwise.settings import Dtype, Subject
+from lengthwise.subjects.loaded_model import LoadedModel
 from lengthwise.subjects.path import cache_maker, reading_path
-from lengthwise.subjects.weights import LoadedModel, Predictor
+from lengthwise.subjects.reading import Predictor
 
 ModelLike = Predictor | str | Path | tuple[Any, Any]
 """A loaded model, an endpoint, its URL, the name or path of a model, or a pair (model, tokenizer)."""
@@ -30,7 +31,7 @@ def as_model(model: ModelLike) -> Predictor:
         case (nn.Module() as module, tokenizer) if hasattr(tokenizer, "decode"):
             name: str = unwrap(module).name_or_path or type(unwrap(module)).__name__
             return LoadedModel(module, tokenizer, name, "memory")
-        case _ if not isinstance(model, tuple) and hasattr(model, "token_losses"):
+        case _ if not isinstance(model, tuple) and hasattr(model, "read"):
             return model
         case _:
             raise UsageError(

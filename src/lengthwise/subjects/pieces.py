@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,18 +18,12 @@ from lengthwise.checkpoints.hidden import (
     cache_argument,
     hidden_states_and_output,
 )
-from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.errors import MissingError, UsageError, reason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.subjects.weights import LoadedModel
-
-logger = logging.getLogger(__name__)
-
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
-"""Largest difference allowed between two ways to read the same tokens, as a share of the largest hidden value."""
+    from lengthwise.subjects.weights import Weights
 
 
 class PieceReader:
@@ -40,20 +33,15 @@ class PieceReader:
 
     Args:
         model: the model.
-        cached: False reads everything again at each step, for models whose cache cannot be continued
-            (`reader_of` decides). It takes no padding.
         cache: an empty cache to begin with; None leaves it to the model.
     """
 
-    def __init__(self, model: LoadedModel, *, cached: bool = True, cache: Cache | None = None) -> None:
+    def __init__(self, model: Weights, *, cache: Cache | None = None) -> None:
         self._model = model
-        self.cached = cached
         self._cache: Any = cache
         self._own = cache is not None
         self._mask: Tensor | None = None
         """[B, tokens read], 0 where it was padding; None before the first piece."""
-        self._ids = torch.empty((1, 0), dtype=torch.long)
-        """The tokens read, [B, T], if there is no cache."""
 
     @torch.no_grad()
     def read(self, tokens: NDArray[np.integer] | Tensor, real: Tensor | None = None) -> Tensor:
@@ -64,17 +52,13 @@ class PieceReader:
             real: [B, T], 0 where a token is padding; None if none is. See `takes_padding`.
 
         Returns:
-            What `LoadedModel.head` takes for these tokens, [B, T, ...].
+            What `Weights.head` takes for these tokens, [B, T, ...].
 
         Raises:
             UsageError: the model keeps no key-value cache that can be continued.
         """
         # A copy: documents are read-only.
         ids = torch.as_tensor(tokens if isinstance(tokens, Tensor) else np.array(tokens, dtype=np.int64))
-        if not self.cached:
-            before = self._ids.expand(len(ids), -1)
-            self._ids = torch.cat([before, ids], dim=1)
-            return self._model.hidden_states(self._ids)[:, before.shape[1] :]
         model = self._model
         ids = ids.to(model.device)
         real = torch.ones_like(ids) if real is None else real.to(ids)
@@ -184,21 +168,23 @@ class PieceReader:
         return {} if name is None else {name: self._continued}
 
 
-def reader_of(model: LoadedModel) -> PieceReader:
-    """A reader with a cache if this is proven on a few tokens to agree with reading at once, else without.
+def made_cache(model: Weights, tokens: int) -> Cache | None:
+    """An empty cache of the model's path for at most `tokens` tokens; None leaves it to the model.
 
-    Proven at the first call for a model.
+    Raises:
+        UsageError, MissingError: it cannot be made for this model.
     """
-    if model.continues is None:
-        reason = _why_not_cached(model)
-        if reason is not None:
-            logger.warning("%s: every length is read from its beginning (slower): %s", model.name, reason)
-        model.continues = reason is None
-    return PieceReader(model, cached=model.continues)
+    if model.make_cache is None:
+        return None
+    try:
+        return model.make_cache(model.config, tokens)
+    except (ImportError, ValueError, TypeError) as error:
+        kind = MissingError if isinstance(error, ImportError) else UsageError
+        raise kind(f"the cache of {model.name} cannot be made: {reason(error)}") from error
 
 
 @torch.no_grad()
-def read_along(model: LoadedModel, ids: Tensor) -> Tensor:
+def read_along(model: Weights, ids: Tensor) -> Tensor:
     """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.make_cache`.
 
     Args:
@@ -210,44 +196,10 @@ def read_along(model: LoadedModel, ids: Tensor) -> Tensor:
     """
     if model.path.in_one_pass:
         return model.hidden_states(ids)
-    cache = None
-    if model.make_cache is not None:
-        try:
-            cache = model.make_cache(model.config, ids.shape[1])
-        except (ImportError, ValueError, TypeError) as error:
-            missing = isinstance(error, ImportError)
-            kind = MissingError if missing else UsageError
-            raise kind(f"the cache of {model.name} cannot be made: {reason(error)}") from error
-    reader = PieceReader(model, cache=cache)
+    reader = PieceReader(model, cache=made_cache(model, ids.shape[1]))
     return torch.cat(
         [reader.read(piece) for piece in ids.split(model.path.pieces(ids.shape[1]), dim=1)], dim=1
     )
-
-
-def _why_not_cached(model: LoadedModel) -> str | None:
-    method = rope_by_input_length(model.config)
-    if method is not None:
-        return f"{method} rope depends on how many tokens are read in one go"
-    if cache_argument(model.model) is None:
-        return "the model takes no key-value cache"
-    tokens = np.random.default_rng(0).integers(model.vocab_size, size=(1, 12))
-    whole = model.hidden_states(torch.from_numpy(tokens)).double()
-    reader = PieceReader(model)
-    try:
-        pieces = [reader.read(tokens[:, :3]), reader.read(tokens[:, 3:6])]
-        ahead = reader.fork().read(tokens[:, 6:])
-        pieces += [reader.read(tokens[:, 6:7]), reader.read(tokens[:, 7:])]
-    except UsageError as error:
-        return error.problem
-    why = differs(torch.cat(pieces, dim=1), whole) or differs(ahead, whole[:, 6:])
-    return why and f"reading in pieces {why}"
-
-
-def differs(found: Tensor, expected: Tensor) -> str | None:
-    """`differs by ...` where two readings of the same tokens differ by more than rounding."""
-    allowed = TOLERANCE.get(found.dtype, 1e-3) * expected.double().abs().max().item()
-    difference = (found.double() - expected.double()).abs().max().item()
-    return None if difference <= allowed else f"differs by {difference:.3g} where {allowed:.1g} is rounding"
 
 
 def _copied(cache: Any) -> Any:

@@ -31,8 +31,8 @@ from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
-from lengthwise.subjects.pieces import differs
-from lengthwise.subjects.weights import target_losses
+from lengthwise.subjects.proof import differs
+from lengthwise.subjects.weights import WeightsRows, target_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ def examine(
     whole = model.hidden_states(torch.from_numpy(ids)[None])[0, torch.from_numpy(places - 1)]
     contexts = [context(place, short) for place in places.tolist()]
     near = read_contexts(model, [ids] * len(places), contexts, batch_size=batch_size)
-    return compare_contexts(model, whole, near, ids[places], first=0).numpy().T
+    return compare_contexts(WeightsRows(model, whole), WeightsRows(model, near), ids[places]).numpy().T
 
 
 def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:

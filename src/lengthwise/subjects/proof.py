@@ -1,0 +1,78 @@
+"""Shortcuts: what they must give is what one plain pass gives, on this model and over at least so many tokens.
+
+A shortcut that a model was not seen to take without a difference is not taken: its texts are read plainly, and that
+is said once, with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import reason
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+"""Largest difference allowed between two ways to read the same tokens, as a share of the largest hidden value."""
+
+
+@dataclass
+class Proofs:
+    """What is known of the shortcuts of one model."""
+
+    up_to: dict[str, int] = field(default_factory=dict)
+    """Over how many tokens each shortcut was proven; 0 if it failed."""
+
+    def failed(self, shortcut: str) -> bool:
+        """Whether it is not to be taken any more."""
+        return self.up_to.get(shortcut) == 0
+
+    def refuse(self, shortcut: str, why: str, *, name: str) -> None:
+        """Give a shortcut up, and say so. `shortcut` says what is not done, `name` is the model's."""
+        self.up_to[shortcut] = 0
+        logger.warning("%s: no %s, which is slower: %s", name, shortcut, why)
+
+    def take(
+        self,
+        shortcut: str,
+        tokens: int,
+        fast: Callable[[], Tensor],
+        plain: Callable[[], Tensor],
+        *,
+        name: str,
+    ) -> bool:
+        """Run `fast`, and say whether what it gave may be used.
+
+        Over more `tokens` than ever before, it may if it is what `plain` gives, up to rounding. `fast` returns what
+        is compared, and keeps the rest for the caller.
+        """
+        if self.failed(shortcut):
+            return False
+        try:
+            found = fast()
+            new = tokens > self.up_to.get(shortcut, 0)
+            why = differs(found, plain()) if new else None
+        # A model may fail in many ways under masks, positions and caches that it was not made for.
+        except Exception as error:
+            why, new = reason(error), True
+        if why is not None:
+            self.refuse(shortcut, why, name=name)
+            return False
+        if new:
+            self.up_to[shortcut] = tokens
+        return True
+
+
+def differs(found: Tensor, expected: Tensor) -> str | None:
+    """`it differs by ...` where two readings of the same tokens differ by more than rounding."""
+    allowed = TOLERANCE.get(found.dtype, 1e-3) * expected.double().abs().max().item()
+    difference = (found.double() - expected.double()).abs().max().item()
+    # NaN is a difference.
+    if difference <= allowed:
+        return None
+    return f"it differs by {difference:.3g} where {allowed:.1g} is rounding"

@@ -15,7 +15,6 @@ import torch
 from tqdm import tqdm
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
-from lengthwise.checkpoints.known_shapes import known_config
 from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.resolve import read_config
 from lengthwise.errors import MissingError
@@ -30,6 +29,7 @@ from lengthwise.training.training_plan import BASIS, device_memory, run_operatio
 from lengthwise_studies.arms import Measures, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.fan_out import processes_for
+from lengthwise_studies.known_shapes import known_config
 from lengthwise_studies.skeleton import Part, Study, chosen_scales
 from lengthwise_studies.step_times import fast_dtype
 from lengthwise_studies.store import measure_named

@@ -8,11 +8,6 @@ from transformers import MambaConfig
 
 from lengthwise.checkpoints import read_config
 from lengthwise.checkpoints.head import CHUNK_BYTES
-from lengthwise.checkpoints.known_shapes import SHAPES, known_config
-from lengthwise.checkpoints.loading import model_skeleton
-from lengthwise.errors import MissingError
-from lengthwise.measure import Perplexity
-from lengthwise.measure.runner import plan_run
 from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects import Cost, plan
 from lengthwise.subjects.plan import cache_bytes, cost_of_sides, reading_cost, unknown_cost
@@ -52,35 +47,6 @@ def test_what_is_known_before_a_model_is_made(folder: Path):
     assert (unmade.parameters, unmade.memory_bytes) == (935_040, None)
     assert unknown_cost("some.gguf") == Cost()
     assert unknown_cost(str(folder)) is None
-
-
-_PARAMETERS = {
-    "meta-llama/Llama-2-7b-hf": 6_738_415_616,
-    "meta-llama/Llama-2-13b-hf": 13_015_864_320,
-    "meta-llama/Llama-3.1-8B": 8_030_261_248,
-    "meta-llama/Llama-3.1-70B": 70_553_706_496,
-    "meta-llama/Llama-3.2-1B": 1_235_814_400,
-    "HuggingFaceTB/SmolLM2-135M": 134_515_008,
-    "HuggingFaceTB/SmolLM2-1.7B": 1_711_376_384,
-    "smollm2-135m": 134_515_008,
-}
-"""Of the published checkpoints."""
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_known_shapes_have_the_parameters_of_their_models(name: str):
-    model = model_skeleton(known_config(name))
-    assert sum(parameter.numel() for parameter in model.parameters()) == _PARAMETERS[name]
-
-
-def test_a_known_shape_is_planned_without_the_hub(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    found = plan_run(Perplexity(), Subject(model="meta-llama/Llama-2-7b-hf", device="cpu"))
-    assert (found["parameters"], found["dtype"]) == (6_738_415_616, "float16")
-    assert found["memory_bytes"] == 2 * 6_738_415_616 + 4 * CHUNK_BYTES
-    assert found["seconds_at_least"] is None
-    with pytest.raises(MissingError, match="someone/gone"):
-        plan_run(Perplexity(), Subject(model="someone/gone"))
 
 
 def test_passes_of_one_token_cost_as_much_as_a_product_with_one_row(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaConfig
 
 from lengthwise.errors import UsageError
 from lengthwise.training import plan, read_recipe, train, training_plan
@@ -77,27 +78,30 @@ def test_an_embedded_model_is_not_made_for_a_plan():
     assert result["tokens_to_run"] == 150 * 2048
 
 
-def test_a_plan_for_many_devices_needs_a_known_shape_alone(make: Make, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_for_many_devices_needs_a_configuration_alone(make: Make, tmp_path: Path):
     """A Llama of 7B: 16 bytes of state a weight, whole or in shares."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    model = "meta-llama/Llama-2-7b-hf"
-    recipe = make(model=model, precision="bfloat16", gradient_checkpointing=True, batch={"size": 8})
-    result = plan(recipe, devices=8, memory=40 * 10**9)
+    LlamaConfig(max_position_embeddings=4096).save_pretrained(tmp_path)
+
+    def need(**parallel: Any) -> dict[str, Any]:
+        settings = {"precision": "bfloat16", "gradient_checkpointing": True, "batch": {"size": 8}}
+        return plan(make(model=str(tmp_path), **settings, **parallel), devices=8)
+
     weights = 6_738_415_616
-    assert result["parameters"] == weights
-    assert model in result["text_not_checked"]
-    need = result["memory_by_sharding"]
+    whole, shard = need(), need(parallel={"sharding": "full_shard"})
+    assert whole["parameters"] == weights
+    assert "text_not_checked" in whole
     # 16 bytes of state, autocast's copy and the buckets of gradients; the rest is small at 16 tokens.
-    assert need["whole copies"] == pytest.approx(22 * weights, rel=0.02)
+    assert whole["memory_bytes"] == pytest.approx(22 * weights, rel=0.02)
     block = 32000 * 4096
     # Two blocks and the head in bfloat16, the gradient of the largest unit in both types.
     largest = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
     gathered = 2 * (2 * largest + block) + 6 * max(block, largest)
-    assert need["full_shard"] == pytest.approx(2 * weights + gathered, rel=0.02)
-    assert need["shard_grad_op"] - need["full_shard"] == 2 * (weights - 2 * largest - block)
-    assert need["full_shard"] - need["full_shard with offload"] == 2 * weights
-    assert result["fits"] == "shard_grad_op"
-    assert plan(recipe, devices=8, memory=10**9)["fits"].startswith("nothing")
+    assert shard["memory_bytes"] == pytest.approx(2 * weights + gathered, rel=0.02)
+    grad_op = need(parallel={"sharding": "shard_grad_op"})
+    assert grad_op["memory_bytes"] - shard["memory_bytes"] == 2 * (weights - 2 * largest - block)
+    offload = need(parallel={"offload": True})
+    assert shard["memory_bytes"] - offload["memory_bytes"] == offload["host_memory_bytes"] == 2 * weights
+    assert "host_memory_bytes" not in shard
 
 
 @pytest.mark.parametrize("packing", [False, True])

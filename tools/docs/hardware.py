@@ -9,7 +9,6 @@ import torch
 from transformers import AutoConfig
 
 from lengthwise.alignment import Objective
-from lengthwise.checkpoints.known_shapes import SHAPES
 from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.measure.perplexity import Perplexity
 from lengthwise.report.tables import Cell, Table
@@ -17,6 +16,7 @@ from lengthwise.subjects.plan import cache_bytes, reading_bytes
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory
+from lengthwise_studies.known_shapes import SHAPES
 
 LENGTHS = (4096, 32768, 131072)
 DEVICES = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
+from lengthwise.training.recipe import Parallel, Recipe, read_recipe, shipped_recipes
 from lengthwise.training.starting_model import recipe_skeleton
-from lengthwise.training.training_plan import device_memory, run_operations, ways
+from lengthwise.training.training_plan import device_memory, run_operations
 from lengthwise_studies.costs import shape
 
 KIND = "sharded-recipes"
@@ -62,6 +63,16 @@ def plans_table() -> Table:
     ways_ = ("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD)
     columns = ("recipe", *ways_, "matrix products")
     return Table(columns=columns, rows=lines)
+
+
+def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
+    """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
+    yield "whole copies", recipe.model_copy(update={"parallel": None})
+    if recipe.quantize is not None or devices == 1:
+        return
+    yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
+    yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
+    yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
 
 
 def _duration(operations: float) -> str:

@@ -77,8 +77,6 @@ def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _readable(key: str, value: Any) -> tuple[str, Any]:
     """Sizes and times in units for people; JSON keeps bytes and seconds."""
-    if key == "memory_by_sharding":
-        return key, ", ".join(f"{name} {need / 1e9:.1f} GB" for name, need in value.items())
     if key.endswith("_bytes"):
         return key.removesuffix("_bytes"), None if value is None else f"{value / 1e9:.2f} GB"
     if key.startswith("seconds") and isinstance(value, int | float):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import ByteSize
 
 from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
@@ -96,7 +95,6 @@ def train(
     recipe: str,
     *,
     assignments: Assignments = (),
-    memory: Annotated[ByteSize | None, Parameter(metavar="SIZE")] = None,
     devices: int | None = None,
     output: Output,
 ) -> None:
@@ -108,13 +106,12 @@ def train(
     Args:
         recipe: A YAML file, or a name from `lengthwise ls recipes`.
         assignments: Change a setting of the recipe, as in objective.alpha=0.1; repeat it for several.
-        memory: With --dry-run: name the sharding that fits a card of this size, as in 80GB.
         devices: With --dry-run: plan for so many devices (default: torchrun's).
 
     Examples:
         lengthwise train smollm2-lora --out runs/lora
         lengthwise train my-recipe.yaml --set objective.alpha=0.1 --dry-run
-        lengthwise train clex --dry-run --memory 80GB --devices 8
+        lengthwise train clex --dry-run --devices 8
         lengthwise train runs/lora/config.yaml --out runs/again
         lengthwise train smollm2-lora --out runs/lora --resume
         torchrun --nproc-per-node 2 -m lengthwise train my-recipe.yaml --out runs/two
@@ -123,13 +120,13 @@ def train(
 
     resolved = read_recipe(recipe, assignments)
     if output.dry_run:
-        planned = plan(resolved, devices=devices, memory=memory)
+        planned = plan(resolved, devices=devices)
         if not (output.as_json or output.verbose):
             planned["settings"] = resolved.to_dict(defaults=False)
         print_plan(planned, as_json=output.as_json)
         return
-    if memory is not None or devices is not None:
-        raise UsageError("--memory and --devices require --dry-run")
+    if devices is not None:
+        raise UsageError("--devices requires --dry-run")
     if output.out is None:
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted, MissingError, UsageError
+from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.given import (
     check_place,
@@ -133,7 +133,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
-    from lengthwise.subjects.plan import cost_by_shape, cost_of_sides, outline, unknown_cost_of
+    from lengthwise.subjects.plan import cost_of_sides, outline, unknown_cost_of
 
     settings = {"kind": measurement.about.kind} | config_of(measurement, spec)
     check_second(measurement, spec)
@@ -143,12 +143,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     given = text_of(measurement, spec, None)
     if unknown is not None:
         return {"settings": settings, **unknown.to_dict()}
-    try:
-        model = outline(spec)
-    except MissingError:
-        if (cost := cost_by_shape(spec)) is None:
-            raise
-        return {"settings": settings, **cost.to_dict()}
+    model = outline(spec)
     other = model if len(sides) == 1 else outline(sides[1], tokenizer=model.tokenizer)
     prepared = _Prepared(measurement, spec, given, model, other, cache=True)
     facts: dict[str, Any] = {}

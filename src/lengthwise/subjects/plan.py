@@ -12,11 +12,9 @@ from torch import nn
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.head import CHUNK_BYTES
-from lengthwise.checkpoints.known_shapes import known_config
 from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, trained_length
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
-from lengthwise.errors import MissingError
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.opening import open_model
@@ -72,32 +70,6 @@ def unknown_cost_of(sides: Sequence[Subject]) -> Cost | None:
     return next((cost for side in sides if (cost := unknown_cost(side.model))), None)
 
 
-def planned_config(name: str) -> Any:
-    """The configuration of a model; where it cannot be read, that of a known shape.
-
-    Raises:
-        UsageError, MissingError: as `read_config`, for a model without a known shape.
-    """
-    try:
-        return read_config(name)
-    except MissingError:
-        if (config := known_config(name)) is None:
-            raise
-        return config
-
-
-def cost_by_shape(subject: Subject) -> Cost | None:
-    """What is known without the tokenizer of a model with a known shape: nothing of the tokens; None for others."""
-    if known_config(subject.model) is None:
-        return None
-    return replace(
-        reading_cost(subject, tokens=0, at_once=0, longest=0),
-        memory_basis="weights exactly, by the known shape of the model; a few chunks of logits; without activations",
-        seconds_at_least=None,
-        seconds_basis="not known without the tokenizer of the model",
-    )
-
-
 def reading_cost(
     subject: Subject, *, tokens: int, at_once: int, longest: int, cached: int = 0, decoded: int = 0
 ) -> Cost:
@@ -114,7 +86,7 @@ def reading_cost(
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
     """
-    config = planned_config(subject.model)
+    config = read_config(subject.model)
     model = model_skeleton(config)
     check_positions_fit(max_positions(model), longest, name=subject.model)
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -1,36 +1,29 @@
-"""What a recipe would do and take, from shapes alone: `lengthwise train --dry-run`.
-
-Operations, and memory for every way to spread a run over devices.
-"""
+"""What a recipe would do and take, from shapes alone: `lengthwise train --dry-run`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.resolve import read_tokenizer, resolve
+from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
 from lengthwise.subjects.plan import (
     Cost,
     bytes_saved,
     layers_to_quantize,
-    planned_config,
     seconds_at_least,
     unknown_cost,
 )
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
-from lengthwise.training.recipe import Parallel, Recipe
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import parameter_counts, recipe_skeleton, training_documents
 from lengthwise.training.views import least_context
 
-MARGIN = 0.9
-"""Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
 BASIS = (
     "weights, gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
     "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a "
@@ -38,19 +31,17 @@ BASIS = (
 )
 
 
-def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
+def plan(recipe: Recipe, *, devices: int | None = None) -> dict[str, Any]:
     """What `recipe` would do and take: plain values, as `lengthwise train --dry-run --json` prints them.
 
-    Needs the configuration of the model alone, or its known shape. The text is checked where it and the tokenizer are
-    at hand. `devices` is torchrun's number by default, and `memory` the bytes of one device, to name the way of
-    sharding that fits.
+    Needs the configuration of the model alone. The text is checked where it and the tokenizer are at hand. `devices`
+    is torchrun's number by default; memory and time are those of each.
 
     Returns:
         `settings`, `min_context` and `offsets` with their defaults filled in; `micro_batch` samples at a time on one
         of `processes` devices, and `accumulation` of them a step; the tokens that are read (`tokens_per_step`,
         `tokens_to_run`); the `Cost`, unknown until the model has been made. Only where there is something to tell:
-        `text_not_checked`, `notes`, `memory_by_sharding` (bytes on each of several devices), `host_memory_bytes`
-        (for each, with offload), `fits` (the fastest way of `memory_by_sharding` that fits `memory`).
+        `text_not_checked`, `notes`, `host_memory_bytes` (for each device, with offload).
 
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
@@ -73,8 +64,8 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     cost = unknown_cost(recipe.model)
     if cost is None:
         found["text_not_checked"] = _check_text(recipe)
-        cost, more = _cost(recipe, micro, count, memory)
-        found |= more
+        cost, host = _cost(recipe, micro, count)
+        found["host_memory_bytes"] = host or None
     return {name: value for name, value in found.items() if value is not None} | cost.to_dict()
 
 
@@ -94,14 +85,12 @@ def _check_text(recipe: Recipe) -> str | None:
     return None
 
 
-def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[Cost, dict[str, Any]]:
-    """The cost, and the ways to spread the run over devices."""
-    model = recipe_skeleton(recipe, planned_config(recipe.model))
+def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[Cost, int]:
+    """The cost on each device, and the bytes of main memory for it."""
+    model = recipe_skeleton(recipe, read_config(recipe.model))
     on_gpu = recipe.device == "auto" and torch.accelerator.is_available()
     device = (on_gpu and torch.accelerator.current_accelerator()) or torch.device("cpu")
-    size = {"micro": micro, "devices": devices, "device": device}
-    memory = device_memory(recipe, model, **size)
-    spread = {name: device_memory(way, model, **size)["device"] for name, way in ways(recipe, devices)}
+    memory = device_memory(recipe, model, micro=micro, devices=devices, device=device)
     work = run_operations(recipe, model) // devices
     seconds, basis = seconds_at_least(work, device=str(device), dtype=recipe.precision)
     parameters, trained = parameter_counts(model)
@@ -113,17 +102,7 @@ def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[C
         seconds_at_least=seconds,
         seconds_basis=basis,
     )
-    fits = None
-    if card is not None:
-        name, least = min(spread.items(), key=lambda way: way[1])
-        nothing = f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller "
-        fitting = (name for name, need in spread.items() if need <= MARGIN * card)
-        fits = next(fitting, nothing + "length or batch.micro")
-    return cost, {
-        "memory_by_sharding": spread if devices > 1 else None,
-        "host_memory_bytes": memory["host"] or None,
-        "fits": fits,
-    }
+    return cost, memory["host"]
 
 
 def device_memory(
@@ -155,16 +134,6 @@ def device_memory(
     }
     host = state if recipe.parallel is not None and recipe.parallel.offload else 0
     return {"device": sum(passing.values()) + state - host, "host": host, "state": state, **passing}
-
-
-def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
-    """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
-    yield "whole copies", recipe.model_copy(update={"parallel": None})
-    if recipe.quantize is not None or devices == 1:
-        return
-    yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
-    yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
-    yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
 
 
 def training_operations(recipe: Recipe, factors: int, trained: int) -> int:

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.subjects.pieces import PieceReader, made_cache
+from lengthwise.subjects.reading import Branch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.subjects.reading import Branch, Reading
+    from lengthwise.subjects.reading import Reading
     from lengthwise.subjects.weights import Weights
 
 TOGETHER = "several continuations in one pass"
@@ -60,7 +61,8 @@ def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[T
                 return kept[-1]
     rows = model.hidden_states(torch.from_numpy(tokens)[None])[0] if len(reading.labels) else alone()[:0]
     return rows, [
-        alone() if index == far else _plainly(model, tokens, each) for index, each in enumerate(branches)
+        (alone() if index == far else _plainly(model, tokens, each))[each.place :]
+        for index, each in enumerate(branches)
     ]
 
 
@@ -74,8 +76,8 @@ def _sequence(tokens: NDArray[Any], branch: Branch) -> NDArray[np.int64]:
 
 
 def _plainly(model: Weights, tokens: NDArray[Any], branch: Branch) -> Tensor:
-    """The tokens of a branch [M, ...], in one pass with the text before them."""
-    return model.hidden_states(torch.from_numpy(_sequence(tokens, branch))[None])[0, branch.place :]
+    """The tokens of a branch and the text before them, in one pass."""
+    return model.hidden_states(torch.from_numpy(_sequence(tokens, branch))[None])[0]
 
 
 def _one_by_one(

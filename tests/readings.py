@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lengthwise.subjects import Predictor, Reading, Want
@@ -21,3 +22,32 @@ def next_logits(model: Predictor, view: Any) -> Tensor:
     [read] = model.read([Reading(tokens=view, want=Want.NEXT)])
     assert read.rows is not None
     return read.rows.logits(slice(0, 1))
+
+
+def some_tokens(size: int, seed: int) -> tuple[int, ...]:
+    """Ids for the tiny models of the tests."""
+    return tuple(torch.randint(3, 320, (size,), generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+def some_prompts() -> list[tuple[int, ...]]:
+    """Three that share 36 tokens, of different lengths, one of them a beginning of another."""
+    shared = some_tokens(36, 0)
+    return [(*shared, *some_tokens(5, 1)), shared, (*shared, *some_tokens(2, 2))]
+
+
+class PassesOf:
+    """The forward passes of a model whose weights are here."""
+
+    def __init__(self, model: Any) -> None:
+        self._read: list[tuple[int, ...]] = []
+        # The head is proven by a pass of its own.
+        assert model.head
+        model.model.register_forward_pre_hook(self._note, with_kwargs=True)
+
+    def _note(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+        self._read.append(tuple(kwargs["input_ids"].shape))
+
+    def taken(self) -> list[tuple[int, ...]]:
+        """(rows, tokens of a row) of each pass since the last call."""
+        read, self._read = self._read, []
+        return read

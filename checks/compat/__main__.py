@@ -53,7 +53,7 @@ CORE = (
     "tests/alignment",
     "tests/cli/test_measuring.py",
     "tests/cli/test_merge_cp.py",
-    "tests/evaluation/test_decoding.py",
+    "tests/evaluation/test_likelihoods.py",
     "tests/evaluation/test_scoring.py",
     "tests/examples/test_examples.py",
     "tests/measure",

@@ -250,3 +250,17 @@ def test_the_plan_counts_without_weights(job: Callable[..., Run], longbench: Cal
     cut = plan_run(*longbench("trec", max_length=60, truncation="middle"))
     assert cut["cut"] == {"longbench_trec_e": 4}
     assert cut["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize("mode", ["greedy", "likelihood"])
+def test_a_path_that_loses_nothing_changes_no_score(shared: Path, mode: str) -> None:
+    """Chunks that end inside of the common beginning of two questions."""
+    spec = Evaluation(tasks=("babilong_qa2",), lengths=(1000,), depths=(0, 100), samples=2, mode=mode)
+    run = Subject(model=str(shared / "model"), text=str(shared / "text"), split="all", dtype="float64")
+    plain = measure(spec, run)
+    along = measure(spec, run.model_copy(update={"read": "chunks=300"}))
+    for key, record in plain.records.items():
+        assert along.records[key].get("reply") == record.get("reply")
+        for answer, value in record.get("likelihoods", {}).items():
+            assert along.records[key]["likelihoods"][answer] == pytest.approx(value, abs=1e-6)
+    assert along.config["read"] == "chunks=300"

@@ -97,7 +97,7 @@ def test_tokens_are_counted_where_tokenize_takes_other_fields(stub: Stub, folder
 def test_a_completion_without_text_is_an_error(stub: Stub, endpoint: Endpoint) -> None:
     stub.answer = lambda *_: (200, {"choices": [{"text": None}]})
     with pytest.raises(LengthwiseError, match="no text"):
-        endpoint.replies([[1, 2]], new_tokens=4, stop_ids=[], at_least=0)
+        endpoint.write([(1, 2)], new_tokens=4)
 
 
 def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub, endpoint: Endpoint) -> None:

@@ -50,6 +50,7 @@ class Evaluation(Measurement):
         # The source of the questions shows in the questions themselves.
         no_facts=("data", "stories", "templates"),
         caches=2,
+        along_paths=True,
     )
 
     tasks: Annotated[tuple[str, ...], MinLen(1), Parameter("TASK...")]
@@ -169,7 +170,7 @@ class Evaluation(Measurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
         """The score of each question, with its reply or likelihoods."""
-        from lengthwise.evaluation.decoding import likelihoods, replies
+        from lengthwise.evaluation.likelihoods import likelihoods
         from lengthwise.evaluation.tasks import TASKS
 
         questions: list[Question] = [item.content for item in items]
@@ -181,11 +182,10 @@ class Evaluation(Measurement):
             ]
         task = TASKS[items[0].facts["task"]]
         stop = model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:]
-        written = replies(
-            model,
+        written = model.write(
             prompts,
             new_tokens=max(question.new_tokens for question in questions),
-            batch_size=self.batch_size,
+            at_once=self.batch_size,
             stop_ids=frozenset(stop),
             at_least=len(stop),
             until=task.is_over,
@@ -244,9 +244,6 @@ class Evaluation(Measurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What was cut, how scores and averages are meant."""
-        from lengthwise.checkpoints.position_limits import rope_by_input_length
-        from lengthwise.subjects import LoadedModel
-
         notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
         if self.samples is not None and "data" in self._takes:
             notes.append(f"Data sets have only their first {self.samples} rows.")
@@ -266,12 +263,6 @@ class Evaluation(Measurement):
         if any(row.value in (0.0, 1.0) and row.ci_low is not None for row in results.rows):
             notes.append(
                 "If all samples score 0, or all 1, the interval is the exact one of a binomial share."
-            )
-        method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) else None
-        if method is not None:
-            notes.append(
-                f"The positions of {method} depend on how much is read in one pass: a shared context is read at "
-                "its own length, and replies continue it, as with transformers' generate."
             )
         return notes
 

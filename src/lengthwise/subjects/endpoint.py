@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from lengthwise.subjects.client import (
     written,
 )
 from lengthwise.subjects.path import ReadingPath
-from lengthwise.subjects.reading import Read, Reading, Rows, Want, check_wants
+from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, check_wants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class Endpoint:
         MissingError: no server answers, or there is no tokenizer of that name.
     """
 
-    gives = frozenset({Want.LOSS, Want.NEXT})
+    gives: ClassVar[frozenset[Want]] = frozenset({Want.LOSS, Want.NEXT})
 
     def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
         self._client = Client(url)
@@ -232,10 +232,17 @@ class Endpoint:
             ) from error
         return _NextRow(logits)
 
-    def replies(
-        self, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int], at_least: int
+    def write(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        new_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        at_least: int = 0,
+        until: Callable[[str], bool] | None = None,
+        at_once: int = 1,
     ) -> list[str]:
-        """Greedy replies of the server, each up to EOS, an id of `stop_ids` or `new_tokens` tokens.
+        """See `Predictor.write`. The server writes on where `until` is true, and its reply is cut there.
 
         Raises:
             UsageError: a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
@@ -250,8 +257,9 @@ class Endpoint:
                     expected="a server of vLLM, for tasks whose replies end there",
                     fix="use --mode likelihood, or a task without it",
                 )
-            fields |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
-        return [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], fields)]
+            fields |= {"stop_token_ids": sorted(stop_ids), "min_tokens": at_least}
+        texts = [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], fields)]
+        return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -404,3 +412,10 @@ def _version(client: Client) -> str | None:
         return str(client.get(f"{client.root}/version")["version"])
     except (LengthwiseError, KeyError, TypeError):
         return None
+
+
+def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
+    """A reply, cut where `until` is first true of its tokens."""
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    starts = (tokenizer.decode(ids[:count]) for count in range(1, len(ids) + 1))
+    return next((start for start in starts if until(start)), text)

@@ -11,9 +11,9 @@ import hashlib
 import importlib
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.subjects.reading import Read, Reading, Rows, Want
+from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LlamaCpp:
         MissingError: llama-cpp-python or the file is missing.
     """
 
-    gives = frozenset(Want)
+    gives: ClassVar[frozenset[Want]] = frozenset(Want)
 
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
         self.name = subject.model
@@ -121,13 +122,19 @@ class LlamaCpp:
         Raises:
             LengthwiseError: llama.cpp failed, or another text was read in between.
         """
-        c, context = self._c, self._context(len(view))
+        context = self._context(len(view))
         self._turn += 1
-        turn, begin, size = self._turn, 0, chunk_rows(self.vocab_size)
-        c.llama_memory_clear(c.llama_get_memory(context), True)
+        self._c.llama_memory_clear(self._c.llama_get_memory(context), True)
+        yield from self._on(context, view, first, ReadingPath(self.batch, self.path.decode).pieces(len(view)))
+
+    def _on(
+        self, context: Any, view: NDArray[Any], first: int, pieces: Sequence[int], begin: int = 0
+    ) -> Iterator[Tensor]:
+        """As `logits`, of a view of which the first `begin` tokens were read: the rest in pieces."""
+        c, turn, size = self._c, self._turn, chunk_rows(self.vocab_size)
         batch = c.llama_batch_init(self.batch, 0, 1)
         try:
-            for piece in ReadingPath(self.batch, self.path.decode).pieces(len(view)):
+            for piece in pieces:
                 batch.n_tokens = piece
                 for row, token in enumerate(view[begin : begin + piece]):
                     batch.token[row], batch.pos[row] = int(token), begin + row
@@ -168,6 +175,32 @@ class LlamaCpp:
             except NonFiniteLogits as error:
                 raise NonFiniteLogits(error.position, view=index) from error
         return found
+
+    def write(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        new_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        at_least: int = 0,
+        until: Callable[[str], bool] | None = None,
+        at_once: int = 1,
+    ) -> list[str]:
+        """See `Predictor.write`. One reply after the other; the file's own ends of generation end one too."""
+        c, found = self._c, dict[Tokens, str]()
+        longest = max(map(len, prompts)) + new_tokens - 1
+        self.check_ready(longest)
+        own = {token for token in range(self.vocab_size) if c.llama_vocab_is_eog(self._vocabulary, token)}
+        ends = {"new_tokens": new_tokens, "stops": stop_ids | own, "at_least": at_least, "until": until}
+        for prompt in sorted(set(prompts)):
+            reply, tokens = Replies(1, tokenizer=self.tokenizer, **ends), np.array(prompt)
+            with naming_bad_logits(self, "what follows a prompt"):
+                [logits] = self.logits(tokens, len(tokens) - 1)
+                while reply.add(logits):
+                    tokens = np.append(tokens, reply.chosen[-1].item())
+                    [logits] = self._on(self._context(longest), tokens, len(tokens) - 1, [1], len(tokens) - 1)
+            [found[prompt]] = reply.texts
+        return [found[prompt] for prompt in prompts]
 
     def ids_of(self, text: str) -> list[int]:
         """The ids that llama.cpp itself makes of a text, without BOS: a wrong pre-tokenizer shows here."""

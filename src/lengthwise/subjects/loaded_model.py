@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -17,8 +17,9 @@ from lengthwise.settings import KINDS, kind_of
 from lengthwise.subjects.branches import read_with_branches
 from lengthwise.subjects.fingerprints import config_fingerprint, weights_fingerprint
 from lengthwise.subjects.pieces import read_along
-from lengthwise.subjects.reading import Predictor, Read, Reading, Want
+from lengthwise.subjects.reading import Predictor, Read, Reading, Tokens, Want, naming_bad_logits
 from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
+from lengthwise.subjects.writing import write
 from lengthwise.text import tokenizer_fingerprint
 
 
@@ -61,6 +62,28 @@ class LoadedModel(Weights):
         labels = np.concatenate([each.labels for each in reading.branches])
         found = target_losses(self, ends, labels, first=reading.branches[0].place)
         return Read(losses=losses, branches=found.split([len(each.labels) for each in reading.branches]))
+
+    def write(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        new_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        at_least: int = 0,
+        until: Callable[[str], bool] | None = None,
+        at_once: int = 1,
+    ) -> list[str]:
+        """See `Predictor.write`, and `lengthwise.subjects.writing`."""
+        with naming_bad_logits(self, "what follows a prompt"):
+            return write(
+                self,
+                prompts,
+                new_tokens=new_tokens,
+                stop_ids=stop_ids,
+                at_least=at_least,
+                until=until,
+                at_once=at_once,
+            )
 
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the weights (adapter included), the configuration and the tokenizer."""

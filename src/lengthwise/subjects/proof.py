@@ -27,10 +27,16 @@ class Proofs:
 
     up_to: dict[str, int] = field(default_factory=dict)
     """Over how many tokens each shortcut was proven; 0 if it failed."""
+    padded: dict[str, int] = field(default_factory=dict)
+    """With how much padding of a row, of that many tokens."""
 
     def failed(self, shortcut: str) -> bool:
         """Whether it is not to be taken any more."""
         return self.up_to.get(shortcut) == 0
+
+    def covers(self, shortcut: str, tokens: int, padding: int = 0) -> bool:
+        """Whether it was proven over so many tokens, with so much padding among them."""
+        return tokens <= self.up_to.get(shortcut, 0) and padding <= self.padded.get(shortcut, 0)
 
     def refuse(self, shortcut: str, why: str, *, name: str) -> None:
         """Give a shortcut up, and say so. `shortcut` says what is not done, `name` is the model's."""
@@ -45,17 +51,18 @@ class Proofs:
         plain: Callable[[], Tensor],
         *,
         name: str,
+        padding: int = 0,
     ) -> bool:
         """Run `fast`, and say whether what it gave may be used.
 
-        Over more `tokens` than ever before, it may if it is what `plain` gives, up to rounding. `fast` returns what
-        is compared, and keeps the rest for the caller.
+        Over more `tokens` or `padding` than ever before, it may if it is what `plain` gives, up to rounding. `fast`
+        returns what is compared, and keeps the rest for the caller.
         """
         if self.failed(shortcut):
             return False
         try:
             found = fast()
-            new = tokens > self.up_to.get(shortcut, 0)
+            new = not self.covers(shortcut, tokens, padding)
             why = differs(found, plain()) if new else None
         # A model may fail in many ways under masks, positions and caches that it was not made for.
         except Exception as error:
@@ -64,7 +71,8 @@ class Proofs:
             self.refuse(shortcut, why, name=name)
             return False
         if new:
-            self.up_to[shortcut] = tokens
+            # Of this proof alone: more tokens with less padding are another one.
+            self.up_to[shortcut], self.padded[shortcut] = tokens, padding
         return True
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from lengthwise.subjects.path import ReadingPath
 
+Tokens = tuple[int, ...]
+"""Token ids of a prompt."""
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -163,7 +165,7 @@ class Reader(Protocol):
 class Predictor(Reader, Protocol):
     """A model that is measured: its weights are here (`LoadedModel`), or an endpoint or llama.cpp runs it."""
 
-    gives: frozenset[Want]
+    gives: ClassVar[frozenset[Want]]
     """What can be wanted of it."""
 
     def check_ready(self, tokens: int) -> None:
@@ -175,6 +177,32 @@ class Predictor(Reader, Protocol):
         Raises:
             UsageError: a reading wants what this model does not give (see `check_wants`).
             NonFiniteLogits: with the index of the reading (`view`) and the position in it.
+        """
+        ...
+
+    def write(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        new_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        at_least: int = 0,
+        until: Callable[[str], bool] | None = None,
+        at_once: int = 1,
+    ) -> list[str]:
+        """Greedy replies to prompts, each of which depends on its own prompt alone.
+
+        A reply ends before EOS or another id of `stop_ids` (neither can be among the first `at_least` tokens), as
+        soon as `until` is true of its text, or at `new_tokens`.
+
+        Args:
+            prompts: token ids. What they begin with may be read once.
+            new_tokens, stop_ids, at_least, until: where a reply ends.
+            at_once: how many replies may be written side by side, which takes memory.
+
+        Raises:
+            UsageError: a prompt leaves no room for its reply, or the model cannot end one so.
+            NonFiniteLogits: logits that are NaN or infinite.
         """
         ...
 

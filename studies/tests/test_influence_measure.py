@@ -16,11 +16,10 @@ from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text.tokens import token_pieces
 from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
-from lengthwise_studies.sparsity.passages import influential_passages
+from lengthwise_studies.sparsity.passages import influential_passages, token_pieces
 
 SMALL = {
     "length": 64,
@@ -202,9 +201,12 @@ def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
         measure(Influence(**SMALL), model, texts, other=other)
 
 
-def test_a_text_without_gains_is_an_error_that_keeps_the_samples(tmp_path: Path, run: Subject):
-    with pytest.raises(UsageError, match="gains more than"):
-        measure(Influence(**{**SMALL, "gain": 1000}), run, out=tmp_path / "run")
+def test_a_text_without_gains_has_no_numbers_of_them_and_a_note(tmp_path: Path, run: Subject):
+    found = measure(Influence(**{**SMALL, "gain": 1000}), run, out=tmp_path / "run")
+    values = {row.metric: row.value for row in found.rows if row.kept is None}
+    assert values["gaining"] == 0
+    assert values["gain"] is values["loss_long"] is None
+    assert any("more than 1000 nats" in note for note in found.notes)
     assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == SMALL["windows"]
 
 

@@ -125,7 +125,7 @@ def _numbers(
         own = [one for one in samples if one.get("filter") == kind and not (length and one.get(metric) == -1)]
         if length and value == -1:
             continue
-        values = [one.get(metric) for one in own]
+        values: list[Any] = [one.get(metric) for one in own]
         plain = values and all(isinstance(each, int | float) and math.isfinite(each) for each in values)
         is_mean = bool(plain) and abs(fmean(values) - value) <= 1e-9
         name = metric if length is None else "string_match"

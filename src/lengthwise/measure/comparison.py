@@ -41,13 +41,12 @@ def measurement_of(results: Results, kind: type[Measurement] | None = None) -> M
     Raises:
         UsageError: the run is not one of a measurement.
     """
-    if kind is None:
-        if results.kind not in MEASUREMENTS:
-            raise UsageError(
-                f"a run of {results.kind!r} has no items to pair",
-                expected=f"runs of {', '.join(MEASUREMENTS)}",
-            )
+    if kind is None and results.kind in MEASUREMENTS:
         kind = MEASUREMENTS[results.kind].measurement
+    if kind is None:
+        raise UsageError(
+            f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
+        )
     facts = results.provenance["measurement"]
     return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 

@@ -266,11 +266,6 @@ class _Prepared:
         measurement, model, other, items = self.measurement, self.model, self.other, self.items
         records = {item.key: log[item.key] for item in items if item.key in log}
         partial = len(records) < len(items)
-        if not partial:
-            for key, record in measurement.finish(model, items, records).items():
-                if key not in log:
-                    log.append(key, record)
-                records[key] = record
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
         text = self._text_facts()

@@ -7,7 +7,7 @@ of its own, with the fields of a `Subject`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.settings import TAKEN_BY, Subject, checked
@@ -24,7 +24,7 @@ def second_subject(measurement: Measurement, subject: Subject) -> Subject | None
         UsageError: a setting of the second side that no model of its kind takes.
     """
     name = measurement.about.second
-    named = None if name is None else getattr(measurement, name)
+    named: Any = None if name is None else getattr(measurement, name)
     if isinstance(named, Mapping) and named:
         given = {"text": subject.text, "split": subject.split, **named}
         return checked(Subject, given, source="the second side")

@@ -16,7 +16,7 @@ choice where the distant tokens are those of another window, and `recovered_net`
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -30,7 +30,7 @@ from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
 from lengthwise.text import Window, tokenizer_fingerprint, view
-from lengthwise.text.tokens import token_pieces
+from lengthwise_studies.sparsity.passages import token_pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -276,18 +276,6 @@ class Influence(WindowMeasurement):
             found["enough", "share", k] = mean(short - losses["greedy"] >= ENOUGH * gain)
         return found
 
-    def finish(
-        self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
-    ) -> dict[str, Record]:
-        """Refuse a run in which no examined token gains: it says nothing of what gains need."""
-        if self.targets and not any(record["targets"] for record in records.values()):
-            raise UsageError(
-                f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
-                f"up to {self.length} tokens of context over the last {self.short}",
-                fix="a smaller gain or short, a greater length, more windows, or another text",
-            )
-        return {}
-
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement; what removing means, and who chose."""
         removed = (
@@ -298,7 +286,13 @@ class Influence(WindowMeasurement):
             "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
             "recovered_greedy_foreign says by how much, recovered_net is without it."
         )
-        return [*super().notes(model, other, items, results), removed, *([chosen] if other is model else [])]
+        notes = [*super().notes(model, other, items, results), removed, *([chosen] if other is model else [])]
+        if self.targets and not any(record["targets"] for record in results.records.values()):
+            notes.append(
+                f"None of the examined tokens gains more than {self.gain:g} nats from up to {self.length} tokens of "
+                f"context over the last {self.short}: nothing is said of what gains need."
+            )
+        return notes
 
 
 def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:

@@ -25,10 +25,12 @@ def second_subject(measurement: Measurement, subject: Subject) -> Subject | None
     """
     name = measurement.about.second
     named: Any = None if name is None else getattr(measurement, name)
-    if isinstance(named, Mapping) and named:
-        given = {"text": subject.text, "split": subject.split, **named}
-        return checked(Subject, given, source="the second side")
-    return subject.beside(named) if named else None
+    if not named:
+        return None
+    if isinstance(named, str):
+        return subject.beside(named)
+    given = {"text": subject.text, "split": subject.split, **named}
+    return checked(Subject, given, source="the second side")
 
 
 def open_second(measurement: Measurement, model: Predictor, subject: Subject | None) -> Predictor:

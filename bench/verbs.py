@@ -28,7 +28,7 @@ from lengthwise.measure import (
     Perplexity,
     run,
 )
-from lengthwise.subjects import load
+from lengthwise.subjects import Reading, load
 from lengthwise.text import Corpus, load_corpus, tokenize
 
 
@@ -73,7 +73,7 @@ def main() -> None:
             if name in bare:
                 windows = 1
                 with torch.no_grad():
-                    model.token_losses([ids[: bare[name]]], [ids[1 : bare[name] + 1]])
+                    model.read([Reading(tokens=ids[: bare[name]], labels=ids[1 : bare[name] + 1])])
             else:
                 windows = verbs[name].windows
                 run(verbs[name].measurement, model, text, **{"other": model} if name == "compare" else {})

@@ -1,4 +1,4 @@
-"""Losses of a model in one line, for tests."""
+"""Losses of a model in one line, and doubles of a model, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.subjects import Predictor, Reading, Want
+from lengthwise.subjects import Predictor, Read, Reading, Want
+from lengthwise.subjects.path import ReadingPath
+from lengthwise.testing import tiny_tokenizer
 
 
 def token_losses(model: Predictor, views: Sequence[Any], labels: Sequence[Any]) -> list[Tensor]:
@@ -51,3 +53,34 @@ class PassesOf:
         """(rows, tokens of a row) of each pass since the last call."""
         read, self._read = self._read, []
         return read
+
+
+class Elsewhere:
+    """A model of which only losses are known, as of an endpoint: `losses` of tokens and labels."""
+
+    name = "side"
+    gives = frozenset({Want.LOSS})
+    max_positions = trained_length = dtype = vocab_size = rope_by_length = None
+    path = ReadingPath()
+    tokenizer: Any = tiny_tokenizer()
+
+    def losses(self, tokens: Any, labels: Any) -> Tensor:
+        raise NotImplementedError
+
+    def read(self, readings: Sequence[Reading]) -> list[Read]:
+        return [Read(losses=self.losses(each.tokens, each.labels)) for each in readings]
+
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        return []
+
+    def ids_of(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def check_ready(self, tokens: int) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def fingerprint(self) -> dict[str, str]:
+        return {}

@@ -17,13 +17,15 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.measure import Misalignment, run
-from lengthwise.measure.kept_predictions import KeptPredictions
 from lengthwise.measure.longppl import _encode
+from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.results import Results, Row, read_results
 from lengthwise.subjects import Endpoint, LoadedModel
 from lengthwise.subjects.client import PROTOCOLS, Refused, distribution, log_probs
+from lengthwise.subjects.path import ReadingPath
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, tokenize
+from tests.readings import token_losses
 from tests.served.stub import Stub, serving
 
 NAN, INF = float("nan"), float("inf")
@@ -74,10 +76,11 @@ def test_what_a_server_computes_wrong_is_named_with_its_place(number: float) -> 
     with serving(Failing(loaded())) as stub:
         endpoint = Endpoint(stub.url, tokenizer=tiny_tokenizer())
         stub.number = number
-        for read in (endpoint.token_losses, lambda *given: endpoint.decoded_losses(*given, cold=False)):
+        for path in (ReadingPath(), ReadingPath(decode=3)):
+            endpoint.path = path
             # Above 0 it is refused as no log-probability, by whoever reads it first.
             with pytest.raises(LengthwiseError) as caught:
-                read([ids[:10]], [ids[8:11]])
+                token_losses(endpoint, [ids[:10]], [ids[8:11]])
             if isinstance(caught.value, NonFiniteLogits):
                 assert caught.value.view == 0
                 assert caught.value.position in (7, 8, 9)

@@ -21,6 +21,7 @@ from checks.lab.sound import CHUNKS, KERNEL, SHIFTED, WAYS
 from lengthwise.measure import Difference, run
 from lengthwise.report.difference_verdict import Evidence, evidence
 from lengthwise.results import Results, Row
+from lengthwise.subjects import Read, Reading, Want
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, tokenizer_fingerprint
@@ -53,16 +54,29 @@ class MadeUp:
     name: str = "made up"
     tokenizer: Any = field(default_factory=tiny_tokenizer)
     path: ReadingPath = field(default_factory=ReadingPath)
+    gives: frozenset[Want] = frozenset({Want.LOSS})
     max_positions: int | None = None
     trained_length: int | None = None
+    dtype: str | None = None
+    vocab_size: int | None = None
+    rope_by_length: str | None = None
 
     def check_ready(self, tokens: int) -> None:
         """It reads everything."""
 
-    def token_losses(self, views: Sequence[Any], labels: Sequence[Any]) -> list[torch.Tensor]:
-        """See `Predictor.token_losses`."""
-        pairs = zip(views, labels, strict=True)
-        return [self._losses([*view.tolist(), int(some[-1])])[-len(some) :] for view, some in pairs]
+    def read(self, readings: Sequence[Reading]) -> list[Read]:
+        """See `Predictor.read`."""
+        found = [self._losses([*each.tokens.tolist(), int(each.labels[-1])]) for each in readings]
+        pairs = zip(found, readings, strict=True)
+        return [Read(losses=losses[-len(each.labels) :]) for losses, each in pairs]
+
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        """It reads the same again."""
+        return []
+
+    def ids_of(self, text: str) -> list[int]:
+        """The tokenizer's."""
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def _losses(self, ids: list[int]) -> torch.Tensor:
         # All of a document's windows begin in it: its tokens are of one remainder.

@@ -16,10 +16,11 @@ from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text.tokens import token_pieces
 from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
-from lengthwise_studies.sparsity.passages import influential_passages, token_pieces
+from lengthwise_studies.sparsity.passages import influential_passages
 
 SMALL = {
     "length": 64,

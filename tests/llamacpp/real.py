@@ -22,7 +22,7 @@ from typing import Any
 from lengthwise.checkpoints.embedded_models import EMBEDDED
 from lengthwise.cli.main import run as lengthwise
 from lengthwise.cli.main import treat_sigterm_as_interrupt
-from lengthwise.measure.kept_predictions import difference_of_kept
+from lengthwise.measure.difference import difference_of_kept
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_run

@@ -14,12 +14,13 @@ pytest.importorskip("llama_cpp")
 from lengthwise.checkpoints import extend
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import run
-from lengthwise.measure.difference import Difference
-from lengthwise.measure.kept_predictions import KeptPredictions, difference_of_kept
+from lengthwise.measure.difference import Difference, difference_of_kept
+from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from tests.gguf_files import write_gguf
+from tests.readings import next_logits, token_losses
 
 IDS = np.random.default_rng(0).integers(1, 320, 129)
 EXACT = {"kv_cache": "f32"}
@@ -44,7 +45,7 @@ def side(file: Path, **settings: Any) -> Any:
 
 
 def losses(model: Any, count: int = 128) -> torch.Tensor:
-    return model.token_losses([IDS[:-1]], [IDS[len(IDS) - count :]])[0]
+    return token_losses(model, [IDS[:-1]], [IDS[len(IDS) - count :]])[0]
 
 
 @pytest.mark.parametrize("path", [{}, {"read": "chunks=16"}, {"read": "decode=40"}, {"n_ctx": 256}])
@@ -55,7 +56,7 @@ def test_every_path_gives_the_losses_of_transformers(file: Path, path: dict[str,
 
 
 def test_next_logits_are_those_after_the_last_token(file: Path):
-    found, own = (m.next_logits(IDS[:50]).log_softmax(-1) for m in (side(file, **EXACT), tiny()))
+    found, own = (next_logits(m, IDS[:50]).log_softmax(-1) for m in (side(file, **EXACT), tiny()))
     torch.testing.assert_close(found, own.to(found), atol=ROUNDING, rtol=0)
 
 

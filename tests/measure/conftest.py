@@ -9,6 +9,7 @@ import pytest
 from torch import Tensor
 
 from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.path import ReadingPath
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 
@@ -33,7 +34,7 @@ class FakeModel(LoadedModel):
     ) -> None:
         self.logits, self.vocab_size, self.max_positions = logits, vocab_size, max_positions
         self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
-        self.model = SimpleNamespace(training=False)
+        self.model, self.path = SimpleNamespace(training=False), ReadingPath()
         self.config = SimpleNamespace(rope_parameters=None)
         self.calls: list[tuple[int, ...]] = []
 

@@ -14,59 +14,42 @@ from torch import Tensor
 from lengthwise.errors import UsageError
 from lengthwise.measure.change_point import Stretch, beginning, best_split
 from lengthwise.measure.difference import Difference
-from lengthwise.measure.predictions import FromWeights, Numbers, difference, kept, read_kept
+from lengthwise.measure.distributions import apart, kept, read_kept
 from lengthwise.measure.repeated_windows import Layout, position_edges
 from lengthwise.measure.runner import run
 from lengthwise.report.difference_evidence import evidence
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel
+from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.readings import Elsewhere, token_losses
 
 MODEL = Subject(model="m")
 
 
-class Side:
-    """What an endpoint has besides losses."""
-
-    name = "side"
-    max_positions = trained_length = None
-    path = ReadingPath()
-    tokenizer = tiny_tokenizer()
-
-    def check_ready(self, tokens: int) -> None:
-        pass
-
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-
-class Shifted(Side):
+class Shifted(Elsewhere):
     """A side whose losses are those of a model and `by(position, length)` nats more."""
 
     def __init__(self, model: LoadedModel, by: Callable[[int, int], float]) -> None:
         self._model, self._by = model, by
 
-    def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
-        found = self._model.token_losses(views, labels)
-        return [each + torch.tensor([self._by(p, len(each)) for p in range(len(each))]) for each in found]
+    def losses(self, tokens: Any, labels: Any) -> Tensor:
+        [found] = token_losses(self._model, [tokens], [labels])
+        return found + torch.tensor([self._by(p, len(found)) for p in range(len(found))])
 
 
-class Copies(Side):
+class Copies(Elsewhere):
     """A side that predicts a token with `loss` nats where it came before after the same token, up to `reach` back."""
 
     def __init__(self, reach: int, loss: float = 0.5) -> None:
         self._reach, self._loss = reach, loss
 
-    def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
-        found = []
-        for ids, following in zip(views, labels, strict=True):
-            pairs = list(zip(ids, following, strict=True))
-            known = [pair in pairs[max(0, at - self._reach) : at] for at, pair in enumerate(pairs)]
-            found.append(torch.where(torch.tensor(known), self._loss, 3.0).double())
-        return found
+    def losses(self, tokens: Any, labels: Any) -> Tensor:
+        pairs = list(zip(tokens, labels, strict=True))
+        known = [pair in pairs[max(0, at - self._reach) : at] for at, pair in enumerate(pairs)]
+        return torch.where(torch.tensor(known), self._loss, 3.0).double()
 
 
 @pytest.mark.parametrize("layout", [Layout(128), Layout(1024), Layout(512, decode=128)])
@@ -132,25 +115,26 @@ def test_the_numbers_are_those_of_whole_logits(
 
 def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
     """From the likeliest tokens KL is never more than exact, and exact where they are all tokens."""
-    ids = torch.randint(320, (65,), generator=torch.Generator().manual_seed(1))
-    a, b = (FromWeights(each, each.hidden_states(ids[None, :-1])[0]) for each in (model, other_model))
-    exact = difference(a, b, ids[1:], 0)
-    one, two = (read_kept(kept(each, ids[1:], 0)) for each in (a, b))
-    bounded = difference(one, two, ids[1:], 0)
+    ids = np.random.default_rng(1).integers(320, size=65)
+    a, b = (each.read([Reading(tokens=ids[:-1], want=Want.ROWS)])[0] for each in (model, other_model))
+    exact = apart(a, b, ids[1:])
+    one, two = (read_kept(kept(each, ids[1:])) for each in (a, b))
+    bounded = apart(one, two, ids[1:])
     assert exact.kl is not None
     assert bounded.kl is not None
     assert bounded.bounded
     assert (bounded.kl <= exact.kl + 1e-6).all()
-    everything = difference(*(replace_top(each, a.model.vocab_size) for each in (a, b)), ids[1:], 0)
+    everything = apart(with_top(a, model.vocab_size), with_top(b, model.vocab_size), ids[1:])
     np.testing.assert_allclose(everything.kl, exact.kl, atol=1e-5)
     np.testing.assert_allclose(bounded.other - bounded.own, exact.other - exact.own, atol=1e-5)
     assert (bounded.same_top == exact.same_top).all()
 
 
-def replace_top(side: FromWeights, count: int) -> Numbers:
-    """The side with its `count` likeliest tokens."""
-    best = side.log_p(slice(None)).topk(count)
-    return Numbers(torch.zeros(len(side.hidden)), (best.indices, best.values))
+def with_top(read: Read, count: int) -> Read:
+    """The reading with its `count` likeliest tokens in place of rows."""
+    assert read.rows is not None
+    best = read.rows.log_p(slice(0, len(read.rows))).detach().topk(count)
+    return Read(losses=torch.zeros(len(read.rows)), likeliest=(best.indices, best.values))
 
 
 def test_benefits_are_exact(make_documents: Callable[..., Any]) -> None:

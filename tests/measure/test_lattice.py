@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,9 +19,23 @@ from lengthwise.measure.lattice import (
     window_sums,
 )  # fmt: skip
 from lengthwise.measure.measurement import Record
+from lengthwise.subjects import Read, Reading, Rows, Want
 from lengthwise.text import view
 
 VOCABULARY = 4
+
+
+class Table(Rows):
+    """Rows that are there."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self._logits, self.vocab_size = logits, VOCABULARY
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def logits(self, rows: slice) -> torch.Tensor:
+        return self._logits[rows]
 
 
 class TableModel:
@@ -32,21 +45,23 @@ class TableModel:
         generator = torch.Generator().manual_seed(seed)
         self.table = torch.randn(period, length, VOCABULARY, generator=generator, dtype=torch.float64)
         self.length, self.period = length, period
-        self.head = SimpleNamespace(logits=lambda hidden: hidden)
 
     def window(self, start: int) -> np.ndarray:
         return (start + np.arange(2 * self.length)) % self.period
 
-    def hidden_states(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.table[tokens, torch.arange(tokens.shape[1])]
-
-    def next_logits(self, tokens: np.ndarray) -> torch.Tensor:
-        return self.hidden_states(torch.from_numpy(tokens)[None])[0, -1:]
+    def read(self, readings: list[Reading]) -> list[Read]:
+        """Its rows: all, or the last one."""
+        logits = [self.table[each.tokens, np.arange(len(each.tokens))] for each in readings]
+        wants = [each.want for each in readings]
+        return [
+            Read(rows=Table(own[-1:] if want is Want.NEXT else own))
+            for own, want in zip(logits, wants, strict=True)
+        ]
 
     def lattice(self, window: int, starts: tuple[int, ...]) -> Record:
         views = [view(self.window(window), start, self.length, None) for start in sorted(set(starts))]
-        hidden = self.hidden_states(torch.from_numpy(np.stack(views)))
-        return score_lattice(hidden, self.head, sorted(starts), VOCABULARY)
+        reads = self.read([Reading(tokens=tokens, want=Want.ROWS) for tokens in views])
+        return score_lattice([read.rows for read in reads], sorted(starts))
 
     def paper(self, window: int, starts: tuple[int, int], cell: int) -> Record:
         first, second = sorted(starts)

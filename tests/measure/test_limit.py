@@ -19,6 +19,7 @@ from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocuments
 from tests.measure.copying import VOCABULARY, copying, documents_of, reading, without_repetition
+from tests.readings import token_losses
 
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
 CODE = 80
@@ -234,8 +235,7 @@ def test_the_last_short_context_ends_with_the_window(model, documents):
     [record] = measured(model, documents, **settings).records.values()
     document = next(d for d in documents if d.id == record["document"])
     ids = document.ids[record["start"] : record["start"] + 289]
-    [whole] = model.token_losses([ids[:288]], [ids[257:]])
-    [short] = model.token_losses([ids[224:288]], [ids[257:]])
+    whole, short = token_losses(model, [ids[:288], ids[224:288]], [ids[257:]] * 2)
     assert record["excess"][-4:] == pytest.approx((whole - short).view(4, 8).sum(1).tolist(), abs=1e-3)
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,6 +13,7 @@ from lengthwise.measure.lattice import score_lattice, score_suffixes
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
+from lengthwise.subjects import Reading, Want
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
 
@@ -81,8 +81,8 @@ def test_the_two_estimators_agree_within_their_intervals(fake, make_documents):
 def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, bos_id):
     length, starts = 24, (1, 4, 11)
     ids = documents[0].ids[:60]
-    views = torch.from_numpy(np.stack([view(ids, start, length, bos_id) for start in starts]))
-    lattice = score_lattice(model.hidden_states(views), model.head, starts, model.vocab_size)
+    readings = [Reading(tokens=view(ids, start, length, bos_id), want=Want.ROWS) for start in starts]
+    lattice = score_lattice([read.rows for read in model.read(readings)], starts)
     assert lattice["pairs"] == 3
     cells = lattice["cells"]
     place = 0

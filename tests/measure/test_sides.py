@@ -15,20 +15,18 @@ from tokenizers.processors import TemplateProcessing
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.measure.comparison import paired_difference
-from lengthwise.measure.difference import Difference
-from lengthwise.measure.kept_predictions import KeptPredictions, difference_of_kept, run_in_turn
-from lengthwise.measure.pair_records import pieces_of
-from lengthwise.measure.predictions import predictions
-from lengthwise.measure.repeated_windows import Layout
-from lengthwise.measure.rounding import own_rounding
+from lengthwise.measure.difference import Difference, difference_of_kept, run_in_turn
+from lengthwise.measure.distributions import apart
+from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.report.difference_evidence import evidence
 from lengthwise.report.difference_verdict import verdict
 from lengthwise.results import parse_results
 from lengthwise.runs import read_run
 from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel
+from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize
+from lengthwise.text.tokens import token_pieces
 
 TEXTS = [tiny_text(900, seed=seed) for seed in range(3)]
 SPEC = Difference(lengths=(128,), windows=3)
@@ -108,21 +106,22 @@ def test_the_floor_is_that_of_sound_pairs(dtype: torch.dtype, scale: float) -> N
     model = tiny_llama(max_position_embeddings=1024, hidden_size=64, initializer_range=scale).to(dtype)
     a, b = (LoadedModel(model, tiny_tokenizer(), name, "memory") for name in "ab")
     window = np.random.default_rng(0).integers(320, size=513)
-    layout = Layout(512)
-    [predicted] = predictions(a, window[None], window[None, :-1], 0)
-    found = own_rounding(a, window, window[:-1], predicted, layout)
-    again = own_rounding(a, window, window[:-1], predicted, layout)
-    assert found == again
-    assert found is not None
-    floor = sum(found["sums"]) / sum(found["tokens"])
-    assert sum(found["tokens"]) == 256
+    reading = Reading(tokens=window[:-1], labels=window[1:], want=Want.ROWS)
+    [read] = a.read([reading])
+    [(plain, rounded)], again = a.again(reading, read), a.again(reading, read)
+
+    def distances(one: Read, two: Read) -> Any:
+        assert one.rows is not None
+        found = apart(one, two, window[1 : len(one.rows) + 1])
+        return np.abs(found.other - found.own)
+
+    found, same = (distances(*pair) for pair in ((plain, rounded), again[0]))
+    assert (found == same).all()
+    assert len(found) == 256
     model.set_attn_implementation("eager")
-    [other] = predictions(b, window[None], window[None, :-1], 0)
-    labels = torch.from_numpy(window[1:])
-    model.requires_grad_(False)
+    [other] = b.read([reading])
     model.set_attn_implementation("sdpa")
-    apart = float((other.losses(labels, 0) - predicted.losses(labels, 0)).detach().abs().mean())
-    assert floor / 2 <= apart <= 1.3 * floor
+    assert found.mean() / 2 <= distances(read, other).mean() <= 1.3 * found.mean()
 
 
 def test_the_floor_of_float64_is_none() -> None:
@@ -146,8 +145,8 @@ def test_other_chat_templates_are_noted() -> None:
 
 def test_pieces_make_the_text() -> None:
     made = tiny_tokenizer()
-    ids = np.array(made(TEXTS[0]).input_ids[:200])
-    assert "".join(pieces_of(made, ids)) == made.decode(ids)
+    ids = made(TEXTS[0]).input_ids[:200]
+    assert "".join(token_pieces(made, ids)) == made.decode(ids)
 
 
 def test_results_pass_through_json(model: LoadedModel, documents: Any, tmp_path: Path) -> None:
@@ -218,7 +217,7 @@ def test_sequential_goes_on_after_any_stop(
 
     with monkeypatch.context() as patch:
         if stopped == "end":
-            patch.setattr("lengthwise.measure.kept_predictions.difference_of_kept", fails)
+            patch.setattr("lengthwise.measure.difference.difference_of_kept", fails)
         else:
             patch.setattr(KeptPredictions, "score", stops)
         with pytest.raises(StoppedError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lengthwise.subjects.weights import LoadedModel
+from lengthwise.subjects import LoadedModel
 
 NAME = "tiny"
 LIMIT = 512

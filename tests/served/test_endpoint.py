@@ -13,13 +13,14 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
 from lengthwise.testing import tiny_tokenizer
+from tests.readings import next_logits, token_losses
 from tests.served.stub import Stub
 
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
 
 
 def assert_losses_of(local: LoadedModel, endpoint: Endpoint) -> None:
-    [theirs], [ours] = (model.token_losses([IDS[:10]], [IDS[6:11]]) for model in (endpoint, local))
+    [theirs], [ours] = (token_losses(model, [IDS[:10]], [IDS[6:11]]) for model in (endpoint, local))
     torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
 
 
@@ -36,13 +37,13 @@ def test_losses_are_the_models_own(
     views = [IDS[start : start + size] for start in range(10) for size in (20, 33)]
     labels = [IDS[start + size - 9 : start + size + 1] for start in range(10) for size in (20, 33)]
     assert len(views) > client.MOST_AT_ONCE
-    theirs, ours = endpoint.token_losses(views, labels), local.token_losses(views, labels)
+    theirs, ours = token_losses(endpoint, views, labels), token_losses(local, views, labels)
     torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
     assert theirs[0].dtype == torch.float64
 
 
 def test_the_whole_distribution(endpoint: Endpoint, local: LoadedModel) -> None:
-    theirs, ours = endpoint.next_logits(IDS[:30]), local.next_logits(IDS[:30])
+    theirs, ours = next_logits(endpoint, IDS[:30]), next_logits(local, IDS[:30])
     assert theirs.shape == (1, 320)
     torch.testing.assert_close(theirs, ours.double().log_softmax(-1), atol=1e-5, rtol=1e-5)
 
@@ -52,7 +53,7 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
     shape = "vllm" if most else "echo"
     endpoint = Endpoint(serve(shape, most_logprobs=most).url, tokenizer=str(folder))
     with pytest.raises(UsageError, match="--max-logprobs -1"):
-        endpoint.next_logits(IDS[:30])
+        next_logits(endpoint, IDS[:30])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_server_without_log_probabilities_is_refused(
 def test_entries_that_are_missing_later_are_an_error(stub: Stub, endpoint: Endpoint) -> None:
     stub.shape = "nulls"
     with pytest.raises(LengthwiseError, match="token 3"):
-        endpoint.token_losses([IDS[:10]], [IDS[10:11]])
+        token_losses(endpoint, [IDS[:10]], [IDS[10:11]])
 
 
 @pytest.mark.parametrize("shape", ["vllm", "echo"])
@@ -103,10 +104,10 @@ def test_a_completion_without_text_is_an_error(stub: Stub, endpoint: Endpoint) -
 def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub, endpoint: Endpoint) -> None:
     before = stub.seen.total()
     with pytest.raises(UsageError) as caught:
-        endpoint.token_losses([np.resize(IDS, 511)], [np.resize(IDS, 512)[511:]])
+        token_losses(endpoint, [np.resize(IDS, 511)], [np.resize(IDS, 512)[511:]])
     assert caught.value.exit_code == 2
     assert stub.seen.total() == before
-    assert len(endpoint.token_losses([np.resize(IDS, 510)], [np.resize(IDS, 511)[510:]])[0]) == 1
+    assert len(token_losses(endpoint, [np.resize(IDS, 510)], [np.resize(IDS, 511)[510:]])[0]) == 1
     # The server's own refusal of a length is passed on and not repeated.
     before = stub.seen.total()
     with pytest.raises(LengthwiseError, match="maximum context length is 512"):
@@ -147,7 +148,7 @@ def test_failures_that_stay_are_an_error(serve: Any, folder: Path, monkeypatch: 
     stub = serve(failures=(503,) * 100)
     endpoint = Endpoint(stub.url, tokenizer=str(folder))
     with pytest.raises(LengthwiseError) as caught:
-        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+        token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
     assert "503: busy, tiny" in caught.value.problem
     assert caught.value.exit_code == 1
 
@@ -215,7 +216,7 @@ def test_the_key_goes_to_the_server_alone(
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     with caplog.at_level("DEBUG"):
         endpoint = Endpoint(stub.url, tokenizer=str(folder))
-        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+        token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
     assert stub.keys == {"Bearer sk-secret"}
     assert "sk-secret" not in caplog.text + str(endpoint.describe()) + str(vars(endpoint))
     assert os.environ["LENGTHWISE_API_KEY"] == "sk-secret"
@@ -224,4 +225,4 @@ def test_the_key_goes_to_the_server_alone(
     monkeypatch.setattr("tests.served.stub.NAME", "sk-secret")
     endpoint.served_model = "sk-secret"
     with pytest.raises(LengthwiseError, match=r"busy, \*\*\*"):
-        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+        token_losses(endpoint, [IDS[:10]], [IDS[6:11]])

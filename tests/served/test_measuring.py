@@ -57,8 +57,8 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[Subject, Subject],
 
 
 @pytest.mark.parametrize("act", [measure, plan_run])
-def test_what_needs_weights_is_refused(act: Any, runs: tuple[Subject, Subject]) -> None:
-    with pytest.raises(UsageError, match="is an endpoint"):
+def test_what_an_endpoint_cannot_give_is_refused(act: Any, runs: tuple[Subject, Subject]) -> None:
+    with pytest.raises(UsageError, match="does not give the whole distribution after every token"):
         act(Misalignment(lengths=(32,), windows=1), runs[1])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.measure.predictions import FromLlamaCpp, FromWeights, difference
+from lengthwise.measure.distributions import apart, numbers_of
 from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel, load, open_model
-from lengthwise.subjects.llama_cpp import rope_settings
+from lengthwise.subjects import LoadedModel, Reading, Want, load, open_model
+from lengthwise.subjects.llama_cpp import LlamaCpp, rope_settings
+from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.plan import unknown_cost
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
@@ -66,22 +67,23 @@ def test_its_weights_are_not_loaded_here():
     assert unknown_cost("llama.cpp:model.gguf") is None
 
 
-@dataclass
-class Pieces:
-    """Gives the logits of a model in pieces, as llama.cpp does; counts how often it is read."""
+class Pieces(LlamaCpp):
+    """Gives the logits of a model in pieces of `size`, as llama.cpp does; counts how often it reads a text."""
 
-    of: LoadedModel
-    size: int
-    readings: int = 0
+    batch, path, name = 512, ReadingPath(), "pieces"
+    max_positions = trained_length = None
 
-    @property
-    def vocab_size(self) -> int:
-        return self.of.vocab_size
+    def __init__(self, of: LoadedModel, size: int) -> None:
+        self.of, self.size, self.vocab_size, self.tokenizer, self.readings = of, size, 320, of.tokenizer, 0
+        self.open = lambda: None
 
-    def logits(self, view: np.ndarray, first: int) -> Any:
+    def logits(self, view: np.ndarray, first: int) -> Iterator[torch.Tensor]:
         self.readings += 1
+        turn = self.readings
         whole = self.of.head.logits(self.of.hidden_states(torch.from_numpy(view)[None])[0]).detach()
-        yield from whole[first:].split(self.size)
+        for piece in whole[first:].split(self.size):
+            assert turn == self.readings, "the cache holds another text"
+            yield piece
 
 
 @pytest.mark.parametrize("size", [1, 3, 64])
@@ -90,18 +92,32 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(
     size: int, first: int, monkeypatch: pytest.MonkeyPatch
 ):
     """KL of the whole distributions, from one reading in pieces that fit no chunk."""
-    monkeypatch.setattr("lengthwise.measure.predictions.chunk_rows", lambda _: 7)
+    monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
     one, two = (LoadedModel(tiny_llama(seed=seed), tiny_tokenizer(), "tiny", "memory") for seed in (0, 1))
     ids = np.random.default_rng(0).integers(1, 320, 41)
-    labels, view = torch.from_numpy(ids[1:]), torch.from_numpy(ids[:-1])
-    hidden = [m.hidden_states(view[None])[0] for m in (one, two)]
-    pieces: Any = Pieces(two, size)
-    found = difference(FromWeights(one, hidden[0]), FromLlamaCpp(pieces, ids[:-1]), labels, first)
-    expected = difference(FromWeights(one, hidden[0]), FromWeights(two, hidden[1]), labels, first)
+    labels, reading = ids[first + 1 :], Reading(tokens=ids[:-1], want=Want.ROWS)
+    pieces = Pieces(two, size)
+    own, exact, found = (model.read([reading])[0] for model in (one, two, pieces))
+    expected, seen = (apart(own, other, labels, first=first) for other in (exact, found))
     assert pieces.readings == 1
-    assert not found.bounded
+    assert not seen.bounded
     for name in ("own", "other", "kl", "same_top"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
-    numbers = FromLlamaCpp(pieces, ids[:-1]).numbers(labels, first)
+        np.testing.assert_allclose(getattr(seen, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
+    numbers = numbers_of(found, labels, first=first)
     assert pieces.readings == 2
-    np.testing.assert_allclose(numbers.values, expected.other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(numbers.losses, expected.other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("room", [2**30, 0])
+def test_texts_that_are_read_side_by_side(room: int, monkeypatch: pytest.MonkeyPatch):
+    """Its one cache holds one text: a text that gives way is read to its end, or once more where that is too much."""
+    monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
+    monkeypatch.setattr("lengthwise.subjects.llama_cpp.HELD_BYTES", room)
+    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    ids = np.random.default_rng(0).integers(1, 320, (3, 40))
+    readings, pieces = [Reading(tokens=each, want=Want.ROWS) for each in ids], Pieces(model, 8)
+    views, expected = ([read.rows for read in side.read(readings)] for side in (pieces, model))
+    for some in expected[0].chunks():
+        for view, own in zip(views, expected, strict=True):
+            torch.testing.assert_close(view.logits(some), own.logits(some).detach(), rtol=1e-5, atol=1e-6)
+    assert (pieces.readings == 3) is (room > 0)

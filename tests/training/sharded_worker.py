@@ -27,7 +27,7 @@ from transformers import PhiConfig, PhiForCausalLM
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, alignment_loss
 from lengthwise.checkpoints import Head, final_hidden_states, find_head
-from lengthwise.subjects import load
+from lengthwise.subjects import Reading, load
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -200,7 +200,9 @@ def tensor_parallel(model: str) -> dict[str, float]:
     assert isinstance(split.head, Head)
     assert split.head.weight.shape == whole.model.lm_head.weight.shape
     ids = np.arange(40) % 23
-    ours, theirs = (each.token_losses([ids[:-1]], [ids[1:]])[0] for each in (whole, split))
+    ours, theirs = (
+        each.read([Reading(tokens=ids[:-1], labels=ids[1:])])[0].losses for each in (whole, split)
+    )
     return {"losses": (ours - theirs).abs().max().item()}
 
 

@@ -61,7 +61,8 @@ def compare(
     limits = gates.limits(threshold, fail_use)
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared, beside=second or first)
-    from lengthwise.measure.kept_predictions import KeptPredictions, run_in_turn
+    from lengthwise.measure.difference import run_in_turn
+    from lengthwise.measure.repeated_windows import KeptPredictions
     from lengthwise.measure.runner import plan_run, run
 
     spec: Any

@@ -46,7 +46,7 @@ def difference(
     limits = gates.limits(threshold, fail_use)
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
-        from lengthwise.measure.kept_predictions import difference_of_kept
+        from lengthwise.measure.difference import difference_of_kept
 
         found = difference_of_kept(*pair)
         print_results(found, Output(as_json=as_json))

@@ -15,7 +15,7 @@ up to its `tolerance`, FLOORS times the greater floor, and at least what any mod
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,34 +25,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from lengthwise.measure.change_point import beginning, mean
-from lengthwise.measure.comparison import holm
-from lengthwise.measure.measurement import About, Item, Record, grouped
+from lengthwise.measure.comparison import check_same_items, holm
+from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
 from lengthwise.measure.pair_records import (
     benefit_totals,
+    between,
+    difference_notes,
     equal_up_to,
-    fine_curve,
-    floors,
+    near,
     pair_record,
-    spoken,
+    plain_rows,
     summed,
+    tolerated,
 )
-from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
+from lengthwise.measure.repeated_windows import KeptPredictions, Layout, RepeatedWindows
+from lengthwise.measure.runner import run
+from lengthwise.measure.second import check_second
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.settings import PYTHON_ONLY, Positive
+from lengthwise.runs import RunFolder
+from lengthwise.settings import PYTHON_ONLY, Positive, Subject
+from lengthwise.subjects.path import reading_path
+from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
 
-FLOORS = 1.5
-"""The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
-LARGEST = 4.0
-"""How much further apart one token may be than the furthest of a floor, which has fewer tokens."""
-ONE_TOKEN = 20.0
-"""How much further apart than the least tolerance one token is often, by rounding."""
-UNLIKE = 2.0
-"""How many times as far apart the windows that differ must be as all others, to say that only some differ."""
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
@@ -125,31 +123,20 @@ class Difference(RepeatedWindows):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""
-        from lengthwise.measure.predictions import predictions
-        from lengthwise.measure.sides import between, side_of
-
-        layout, windows = self.windows_of(items)
-        views = [self.views_of(each, windows) for each in (model, other)]
-        one, two = (
-            predictions(each, windows, seen, layout.first)
-            for each, seen in zip((model, other), views, strict=True)
-        )
+        layout, sides = self.layout_of(items), (model, other)
+        found = [self.predicted(each, items) for each in sides]
         for index, item in enumerate(items):
-            pair = slice(2 * index, 2 * index + 2)
-            record = pair_record(layout, windows[pair], one[pair], two[pair], cached_from=self.cached_from)
-            again = item.key.endswith("w0000")
-            sides = [
-                side_of(
-                    each, self.bos_id(each), windows[pair], seen[pair], predicted[pair], layout, beside, again
-                )
-                for each, seen, predicted, beside in (
-                    (model, views[0], one, other),
-                    (other, views[1], two, model),
-                )
+            pairs = [each[2 * index : 2 * index + 2] for each in found]
+            reads = [[read for _, read in pair] for pair in pairs]
+            labels = [reading.labels for reading, _ in pairs[0]]
+            record = pair_record(layout, labels, *reads, cached_from=self.cached_from)
+            known = [
+                self.side(one, item, *pair[0], beside=two)
+                for one, two, pair in zip(sides, sides[::-1], pairs, strict=True)
             ]
-            half, row = record["largest"][1:]
-            said = spoken(model.tokenizer, windows[2 * index + half], row)
-            yield {**record, **between(*sides), "said": said}
+            _, half, row = record["largest"]
+            *before, token = token_pieces(model.tokenizer, item.content[half, near(row)])
+            yield record | between(*known) | {"said": ["".join(before), token]}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """As every measurement; both sides read every token. `decode_passes`: of each side that decodes."""
@@ -164,7 +151,7 @@ class Difference(RepeatedWindows):
             layout = Layout(length, self.decode)
             whole = partial(self.statistic, some, length=length, n=sum(record["targets"] for record in some))
             if not self.decode:
-                _, tolerances = self.tolerated(some, layout)
+                _, tolerances = tolerated(some, layout, self.tolerance)
                 first_unequal = partial(equal_up_to, edges=layout.edges, tolerances=tolerances)
                 by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
                 found.append(whole(by_bin, first_unequal, metric="equal_up_to", unit="tokens"))
@@ -196,72 +183,12 @@ class Difference(RepeatedWindows):
         corrected = {row.place: row for row in holm(tested)}
         found = [corrected.get(row.place, row) for row in found]
         for length, some in grouped(records, "length"):
-            found += self._plain_rows(some, Layout(length, self.decode))
+            about = {"task": self.about.task, "cached_from": self.cached_from}
+            found += plain_rows(some, Layout(length, self.decode), self.tolerance, **about)
         if self.cached_from:
-            found.append(self._row("cached_from", self.cached_from, unit="tokens"))
+            row = {"metric": "cached_from", "value": self.cached_from, "unit": "tokens"}
+            found.append(Row(model="", task=self.about.task, **row))
         return found
-
-    def _row(self, metric: str, value: float | None, **about: Any) -> Row:
-        return Row(model="", task=self.about.task, metric=metric, value=value, **about)
-
-    def _plain_rows(self, records: Sequence[Record], layout: Layout) -> list[Row]:
-        """What has no interval over documents, of one length: floors, tolerances, where it begins, which windows."""
-        plain = partial(self._row, length=layout.length)
-        whole, tolerances = self.tolerated(records, layout)
-        found = [
-            plain(
-                "largest", max(abs(r["largest"][0]) for r in records), n=sum(r["targets"] for r in records)
-            ),
-            plain("tolerance", whole),
-            *(
-                plain("tolerance", value, position=begin, position_end=end)
-                for value, (begin, end) in zip(tolerances, itertools.pairwise(layout.edges), strict=True)
-            ),
-        ]
-        for name in ("floor_a", "floor_b"):
-            if (floor := floors(records, name, layout)) is not None:
-                found.append(plain(name, floor[0]))
-                most = max(record[name]["most"] for record in records if record.get(name))
-                found.append(plain(name.replace("floor", "most"), most))
-        largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
-        if largest:
-            found.append(
-                plain("largest_rounding", LARGEST * max(max(largest), ONE_TOKEN * records[0]["least"]))
-            )
-        curve = [part for part in fine_curve(records, layout) if part.begin >= self.cached_from]
-        place = None if self.decode else beginning(curve, whole)
-        if place is not None:
-            low, high = map(float, place)
-            found.append(plain("begins", low, unit="tokens", ci_low=low, ci_high=high))
-            for name, part in (
-                ("before", [part for part in curve if part.begin < low]),
-                ("after", [part for part in curve if part.begin >= low]),
-            ):
-                found.append(plain(name, mean(part) if part else 0.0))
-        found.append(plain("windows_apart", _windows_apart(records, whole), unit="share"))
-        (top, total), (signs, unequal) = (
-            np.sum([r[name] for r in records], axis=0) for name in ("top", "signs")
-        )
-        if unequal:
-            found.append(plain("top_share", float(top / total), unit="share"))
-            found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
-        for metric in ("other_ids", "more_rows"):
-            if records[0][metric]:
-                found.append(plain(metric, float(records[0][metric]), unit="tokens"))
-        return found
-
-    def tolerated(self, records: Sequence[Record], layout: Layout) -> tuple[float, list[float]]:
-        """The tolerance in all and of each bin: what the user says, or `FLOORS` floors and at least the dtype's."""
-        bins = len(layout.edges) - 1
-        if self.tolerance is not None:
-            return self.tolerance, [self.tolerance] * bins
-        least = max(record["least"] for record in records)
-        known = [
-            found for name in ("floor_a", "floor_b") if (found := floors(records, name, layout)) is not None
-        ]
-        whole = max([least, *(FLOORS * floor for floor, _ in known)])
-        by_bin = [max([whole, *(FLOORS * part[index] for _, part in known)]) for index in range(bins)]
-        return whole, by_bin
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement, of each side; where the largest difference is, and what is bounded."""
@@ -272,30 +199,88 @@ class Difference(RepeatedWindows):
         return found + difference_notes(list(results.records.values()))
 
 
-def difference_notes(records: Sequence[Record]) -> list[str]:
-    """What the records of a difference say beside the numbers, however they were made."""
-    if not records:
-        return []
-    record = max(records, key=lambda each: abs(each["largest"][0]))
-    value, half, row = record["largest"]
-    before, token = record["said"]
-    found = [
-        f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
-        f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
-        f"window from token {record['start']} of {record['document']!r}, after {before!r}."
-    ]
-    if record["other_template"]:
-        found.append("The chat templates differ. compare reads plain text, so that this does not show here.")
-    if record["bounded"]:
-        found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
-    return found
+def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
+    """The results of `Difference`, from the kept predictions of both sides.
+
+    Raises:
+        UsageError: the sides are not of the same tokens, or with other settings.
+    """
+    from lengthwise.measure.distributions import read_kept
+
+    check_same_items(a, b)
+    settings = a.provenance["measurement"]
+    given = {name: settings[name] for name in ("lengths", "windows", "decode")}
+    cached_from = max(side.provenance["cached_from"] for side in (a, b))
+    measurement = Difference(**given, cached_from=cached_from, tolerance=tolerance)
+    records = {}
+    for key, one in a.records.items():
+        layout, two = Layout(one["length"], measurement.decode), b.records[key]
+        sides = [[read_kept(half) for half in side["halves"]] for side in (one, two)]
+        # Numbers have their labels in them.
+        record = pair_record(layout, [np.empty(0, dtype=np.int64)] * 2, *sides, cached_from=cached_from)
+        _, half, row = record["largest"]
+        *before, token = one["pieces"][half][near(row)]
+        places = {name: one[name] for name in ("document", "start", "crc", "length")}
+        said = {"said": ["".join(before), token]}
+        records[key] = places | record | between(one["side"], two["side"]) | said
+    found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
+    rows = measurement.rows(measurement.statistics(found), found)
+    return Results(
+        kind="compare",
+        model_name=name,
+        config={"a": a.config, "b": b.config},
+        rows=[replace(row, model=name) for row in rows],
+        notes=_notes(a, b, found),
+        provenance={"a": a.provenance, "b": b.provenance, "measurement": settings},
+        records=records,
+    )
 
 
-def _windows_apart(records: Sequence[Record], tolerance: float) -> float:
-    """The share of windows that differ; 1 unless they are clearly apart from those that do not."""
-    means = sorted(mean for record in records for mean in record["windows"])
-    apart = [mean for mean in means if mean > tolerance]
-    alike = means[: len(means) - len(apart)]
-    if not apart:
-        return 0.0
-    return len(apart) / len(means) if alike and apart[0] >= UNLIKE * alike[-1] else 1.0
+def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
+    """The notes of a direct comparison, from those of both sides, of which the first says how views begin."""
+    begins, *others = a.notes
+    if b.notes[:1] != [begins]:
+        begins = f"A: {begins} B: {b.notes[0]}"
+    few = [note for note in others if note.startswith(FEW)]
+    ends = [note for note in others if note not in few]
+    return [begins, *few, *difference_notes(records), *ends]
+
+
+def _lengths_of_both(measurement: Difference, one: Subject, two: Subject) -> tuple[int, ...] | None:
+    """The lengths that both sides have positions for; None while a side is not converted yet, and decides alone."""
+    from lengthwise.subjects.plan import outline, unknown_cost_of
+
+    if measurement.lengths is not None or unknown_cost_of((one, two)) is not None:
+        return measurement.lengths
+    return measurement.resolved(outline(one), outline(two)).lengths
+
+
+def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
+    """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
+
+    `where` is `out`, `resume` and `overwrite` of `run`.
+
+    Raises:
+        UsageError, MissingError, Interrupted: as `run`.
+    """
+    check_second(measurement, one)
+    decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
+    given = measurement.model_dump(include={"windows", "seed", "batch_size", "bos"})
+    kept = KeptPredictions(**given, lengths=_lengths_of_both(measurement, one, two), decode=decode)
+    config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
+    opened: Any = contextlib.nullcontext()
+    if where.get("out") is not None:
+        opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)
+    with opened as folder:
+        if folder is not None and folder.finished:
+            return folder.finished
+        places = [None if folder is None else folder.path / name for name in "ab"]
+        sides = [
+            run(kept, side, out=place, resume=place is not None and place.exists())
+            for side, place in zip((one, two), places, strict=True)
+        ]
+        results = difference_of_kept(*sides, tolerance=measurement.tolerance)
+        results.config = config
+        if folder is not None:
+            folder.write_results(results)
+        return results

@@ -1,4 +1,4 @@
-"""Next-token distributions compared: with each other, with less context, at other temperatures.
+"""Next-token distributions compared: of two readings, with less context, at other temperatures.
 
 A row is one prediction: the distribution over the next token. `lengthwise.alignment.formulas` has the plain
 formulas that these equal. Nothing here takes gradients.
@@ -6,21 +6,24 @@ formulas that these equal. Nothing here takes gradients.
 
 from __future__ import annotations
 
+import base64
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits, require_finite
+from lengthwise.subjects.reading import Read, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.subjects import Rows
-
+TOP = 64
+"""Tokens of each distribution that a log keeps."""
 # The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
 _BLOCK_BYTES = 2**19
 
@@ -67,35 +70,157 @@ def compare(a: Distributions, b: Distributions) -> Tensor:
 
 
 @torch.no_grad()
-def compare_contexts(whole: Rows, cut: Rows, labels: NDArray[np.integer], *, first: int = 0) -> Tensor:
-    """Loss with all context, loss with its end alone, Jeffreys of the two predictions: fp64 [N, 3], nats.
+def in_step(
+    a: Rows,
+    b: Rows,
+    labels: NDArray[np.integer],
+    scores: Callable[[Tensor, Tensor], Sequence[Tensor]],
+    *,
+    first: int = 0,
+    other: int = 0,
+) -> Tensor:
+    """Losses of both, and `scores`, of rows that predict the same tokens, a few at a time: fp64 [N, 2 + C].
 
     Args:
-        whole: rows with all context; those from `first` on count.
-        cut: the last N rows of it have the end of their context.
-        labels: [N], the tokens that follow them.
-        first: the first row of `whole`.
+        a, b: the rows from `first` of `a` on, and from `other` of `b` on, are compared.
+        labels: [N], the tokens that follow them, at least one.
+        scores: (log p, log q) [n, V] of the tokens that both name -> C times [n].
+        first, other: the first rows.
 
     Raises:
-        NonFiniteLogits: with the row of `whole`.
+        NonFiniteLogits: a number is NaN or infinite; its position is the row of `a`.
     """
-    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(cut.device)[:, None]
-    before = len(cut) - len(targets)
+    targets = torch.from_numpy(np.array(labels, dtype=np.int64))[:, None]
     parts = []
-    for some in cut.chunks(before):
-        begin, end = some.start - before, some.stop - before
-        log_q = cut.log_p(some)
-        log_p = whole.log_p(slice(first + begin, first + end)).to(log_q)
-        own = targets[begin:end]
-        losses = [-each.gather(-1, own)[:, 0] for each in (log_p, log_q)]
-        jeffreys = ((log_p.exp() - log_q.exp()) * log_p.sub_(log_q)).sum(dim=-1)
-        scores = torch.stack([*losses, jeffreys], dim=-1)
+    for some in a.chunks(first, first + len(targets)):
+        begin, end = some.start - first, some.stop - first
         try:
-            require_finite(scores)
+            both = a.log_p(some), b.log_p(slice(other + begin, other + end))
+            own = [-each.gather(1, targets[begin:end].to(each.device))[:, 0] for each in both]
+            # A vocabulary may be padded on one side.
+            p, q = (each[:, : min(one.shape[1] for one in both)] for each in both)
+            found = torch.stack([each.cpu().double() for each in (*own, *scores(p, q.to(p)))], dim=1)
+            require_finite(found)
         except NonFiniteLogits as error:
-            raise NonFiniteLogits(first + begin + error.position) from error
-        parts.append(scores.cpu().double())
-    return torch.cat(parts) if parts else torch.empty((0, 3), dtype=torch.float64)
+            raise NonFiniteLogits(some.start + error.position) from error
+        parts.append(found)
+    return torch.cat(parts)
+
+
+def jeffreys(p: Tensor, q: Tensor) -> list[Tensor]:
+    """KL(p || q) + KL(q || p) of each row, from log p and log q [N, V]."""
+    return [((p.exp() - q.exp()) * (p - q)).sum(dim=-1)]
+
+
+def kl_and_top(p: Tensor, q: Tensor) -> list[Tensor]:
+    """KL(p || q) of each row, and whether both have the same most likely token, from log p and log q [N, V]."""
+    return [(p.exp() * (p - q)).sum(dim=1), p.max(dim=1).indices == q.max(dim=1).indices]
+
+
+class RowsApart(NamedTuple):
+    """How far two readings are apart, row by row, each [N] on the CPU; nats."""
+
+    own: NDArray[np.float64]
+    """-log p of the labels, first side."""
+    other: NDArray[np.float64]
+    kl: NDArray[np.float64] | None = None
+    """KL(first || second); a lower bound where `bounded`; None without distributions."""
+    same_top: NDArray[np.float64] | None = None
+    bounded: bool = False
+
+
+@torch.no_grad()
+def apart(a: Read, b: Read, labels: NDArray[np.integer], *, first: int = 0) -> RowsApart:
+    """How far two readings of the same tokens are apart; `labels` [N] are the tokens after the rows from `first` on.
+
+    KL is exact where both sides have rows. From their likeliest tokens alone it is the sum over those that both name,
+    with all others as one token, which is never more.
+
+    Raises:
+        NonFiniteLogits: a number is NaN or infinite; its position is the row.
+    """
+    if a.rows is not None and b.rows is not None:
+        found = in_step(a.rows, b.rows, labels, kl_and_top, first=first, other=first)
+        return RowsApart(*found.T.numpy())
+    one, two = (numbers_of(each, labels, first=first) for each in (a, b))
+    found = [one.losses, two.losses]
+    if one.likeliest is not None and two.likeliest is not None:
+        found += _bounded(one.likeliest, two.likeliest)
+    _require_finite(torch.stack(found, dim=1), first)
+    return RowsApart(*(each.numpy() for each in found), bounded=len(found) > 2)
+
+
+@torch.no_grad()
+def numbers_of(read: Read, labels: NDArray[np.integer], *, first: int = 0) -> Read:
+    """The losses of the rows from `first` on, and their `TOP` likeliest tokens, of a reading that has rows."""
+    if read.rows is None:
+        return read
+    targets, parts = torch.from_numpy(np.array(labels, dtype=np.int64))[:, None], []
+    for some in read.rows.chunks(first, first + len(targets)):
+        log_p = read.rows.log_p(some)
+        own = -log_p.gather(1, targets[some.start - first : some.stop - first].to(log_p.device))[:, 0]
+        best = log_p.topk(min(TOP, log_p.shape[1]))
+        parts.append([own.cpu().double(), best.indices.cpu(), best.values.cpu()])
+    losses, ids, log_p = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Read(losses=losses, likeliest=(ids, log_p))
+
+
+def losses_of(read: Read, labels: NDArray[np.integer], *, first: int = 0) -> Tensor:
+    """-log p of the labels after the rows from `first` on, fp64 on the CPU."""
+    return read.losses[: len(labels)] if read.rows is None else read.rows.losses(labels, first=first)
+
+
+def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """The lower bound of KL from the likeliest tokens of both sides, and whether the first are the same."""
+    (ids, p), (others, q) = ((names, values.double()) for names, values in (a, b))
+    match = ids[:, :, None] == others[:, None, :]
+    known = match.any(dim=2)
+    # log q of the tokens that the first side names, where the second names them too.
+    q_of = torch.where(match, q[:, None, :], 0.0).sum(dim=2)
+    found = torch.where(known, p.exp() * (p - q_of), 0.0).sum(dim=1)
+    rest_p, rest_q = (1 - torch.where(known, each.exp(), 0.0).sum(dim=1) for each in (p, q_of))
+    rest_p, rest_q = rest_p.clamp(min=1e-12), rest_q.clamp(min=1e-12)
+    kl = (found + rest_p * (rest_p / rest_q).log()).clamp(min=0)
+    return [kl, (ids[:, 0] == others[:, 0]).double()]
+
+
+def _require_finite(rows: Tensor, first: int) -> None:
+    try:
+        require_finite(rows)
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position) from error
+
+
+def kept(read: Read, labels: NDArray[np.integer], *, first: int = 0) -> dict[str, str]:
+    """A reading as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64.
+
+    Raises:
+        NonFiniteLogits: a loss is NaN or infinite; its position is the row.
+    """
+    found = numbers_of(read, labels, first=first)
+    _require_finite(found.losses, first)
+    record = {"losses": _packed(found.losses, np.float32)}
+    if found.likeliest is not None:
+        ids, log_p = found.likeliest
+        record |= {"top_ids": _packed(ids, np.int32), "top_log_p": _packed(log_p, np.float32)}
+    return record
+
+
+def read_kept(record: dict[str, str]) -> Read:
+    """The reading of a record that `kept` made."""
+    losses = _unpacked(record["losses"], np.float32).double()
+    if "top_ids" not in record:
+        return Read(losses=losses)
+    ids, log_p = _unpacked(record["top_ids"], np.int32), _unpacked(record["top_log_p"], np.float32).double()
+    return Read(losses=losses, likeliest=(ids.view(len(losses), -1), log_p.view(len(losses), -1)))
+
+
+def _packed(values: Tensor, kind: Any) -> str:
+    return base64.b64encode(values.numpy().astype(kind).tobytes()).decode()
+
+
+def _unpacked(text: str, kind: Any) -> Tensor:
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), dtype=kind).copy())
 
 
 def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:

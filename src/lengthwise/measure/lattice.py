@@ -16,25 +16,23 @@ its cells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, combinations_with_replacement, pairwise
+from itertools import combinations, combinations_with_replacement
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
-from lengthwise.subjects.reading import Reading, Want
+from lengthwise.subjects.reading import Reading, Rows, Want
 from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.checkpoints import FullLogits, Head
     from lengthwise.subjects import Predictor
 
 _CONTEXT_BINS = 5
@@ -64,14 +62,12 @@ def draw_starts(rng: np.random.Generator, length: int, views: int) -> tuple[int,
 
 
 @torch.no_grad()
-def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int], vocabulary: int) -> Record:
+def score_lattice(views: Sequence[Rows], starts: Sequence[int]) -> Record:
     """Compare the views with these starts, equal ones included, by blocks of positions in the window.
 
     Args:
-        hidden: what the head takes, for each distinct start in ascending order: [U, L, ...].
-        head: `LoadedModel.head`.
+        views: the L rows of each distinct start, in ascending order.
         starts: the K drawn starts.
-        vocabulary: V.
 
     Returns:
         The sum `entropy` and the number `rows` of all admissible rows of all drawn views, the number of `pairs` of
@@ -81,25 +77,19 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
         NonFiniteLogits: with the position in the window.
     """
     distinct, drawn = (found.tolist() for found in np.unique(np.asarray(starts), return_counts=True))
-    length = hidden.shape[1]
+    length, vocabulary, device = len(views[0]), views[0].vocab_size, views[0].device
     # Where the admissible rows of each view are in the window.
     spans = [range(start + length // 2, start + length) for start in distinct]
     first, end = spans[0].start, spans[-1].stop
-    entropy = hidden.new_zeros((len(spans), end), dtype=torch.float64)
+    entropy = torch.zeros((len(spans), end), dtype=torch.float64, device=device)
     pairs = combinations(range(len(spans)), 2)
-    scores = {pair: hidden.new_zeros((3, end), dtype=torch.float64) for pair in pairs}
-    step = max(1, chunk_rows(vocabulary) // len(spans))
+    scores = {pair: torch.zeros((3, end), dtype=torch.float64, device=device) for pair in pairs}
+    step = max(1, chunk_rows(vocabulary, device) // len(spans))
     for begin in range(first, end, step):
         here = [_overlap(span, range(begin, begin + step)) for span in spans]
-        rows = [hidden[i, some.start - distinct[i] : some.stop - distinct[i]] for i, some in enumerate(here)]
-        try:
-            scored = Distributions.of(head.logits(torch.cat(rows)))
-        except NonFiniteLogits as error:
-            positions = [position for some in here for position in some]
-            raise NonFiniteLogits(positions[error.position]) from error
-        blocks = [scored[a:b] for a, b in pairwise(np.cumsum([0, *map(len, here)]))]
-        for i, some in enumerate(here):
-            entropy[i, some.start : some.stop] = blocks[i].entropy
+        blocks = {i: _scored(views[i], some, distinct[i]) for i, some in enumerate(here) if some}
+        for i, block in blocks.items():
+            entropy[i, here[i].start : here[i].stop] = block.entropy
         for pair, found in scores.items():
             if both := _overlap(*(here[i] for i in pair)):
                 a, b = (blocks[i][both.start - here[i].start : both.stop - here[i].start] for i in pair)
@@ -117,13 +107,21 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
         rows = [np.array(both) - distinct[view] for view in (one, other)]
         weights = [times * size, times / len(both) * size]
         cells.append([*weights, *rows, entropies[one, at] + entropies[other, at], *found])
-    views = sum(drawn)
+    count = sum(drawn)
     return {
         "entropy": float(np.array(drawn) @ entropies.sum(axis=1)),
-        "rows": views * admissible_contexts(length),
-        "pairs": views * (views - 1) // 2,
+        "rows": count * admissible_contexts(length),
+        "pairs": count * (count - 1) // 2,
         "cells": np.rec.fromarrays(np.concatenate(cells, axis=1), dtype=_CELL),
     }
+
+
+def _scored(view: Rows, positions: range, start: int) -> Distributions:
+    """The distributions of a view at these positions in the window, where the view begins at `start`."""
+    try:
+        return Distributions.of(view.logits(slice(positions.start - start, positions.stop - start)))
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(positions[error.position]) from error
 
 
 def draw_suffixes(rng: np.random.Generator, length: int) -> tuple[tuple[int, ...], tuple[int, int]]:

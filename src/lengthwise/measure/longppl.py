@@ -225,7 +225,7 @@ class LongPpl(WindowMeasurement):
             contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
             the evaluator's losses with all context, one for each of its tokens but the first.
         """
-        from lengthwise.measure.distributions import compare_contexts
+        from lengthwise.measure.distributions import in_step, jeffreys
         from lengthwise.subjects import Reading, Want
 
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
@@ -257,16 +257,16 @@ class LongPpl(WindowMeasurement):
                 if whole.rows is None or cut.rows is None:
                     shorter.append(cut.losses.numpy())
                 else:
-                    rows = compare_contexts(whole.rows, cut.rows, reading.labels, first=start + short - 1)
-                    compared.append(rows.numpy())
-        jeffreys = None
+                    where = {"first": start + short - 1, "other": len(reading.tokens) - len(reading.labels)}
+                    compared.append(in_step(whole.rows, cut.rows, reading.labels, jeffreys, **where).numpy())
+        disagreement = None
         loss_short = np.concatenate(shorter)
         if whole.rows is not None:
-            loss, loss_short, disagreement = np.concatenate(compared).T
-            losses, jeffreys = np.concatenate([losses, loss]), float(disagreement.sum())
+            loss, loss_short, apart = np.concatenate(compared).T
+            losses, disagreement = np.concatenate([losses, loss]), float(apart.sum())
         loss = losses[early:]
         key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride
-        return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": jeffreys}, losses
+        return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": disagreement}, losses
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of all texts; `jeffreys` only where the model is its own evaluator, from the same passes."""

@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
 
-from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
@@ -33,7 +33,7 @@ ESTIMATORS = {
 }
 
 _LATTICE = {
-    "needs": "the lattice compares the whole distributions at every position of every view, which no endpoint gives",
+    "needs": "the lattice compares them at every position of every view",
     "fix": "--estimator paper, which needs them at one position a view",
 }
 
@@ -87,11 +87,12 @@ class Misalignment(WindowMeasurement):
         return super().facts(model, other) | {"views": views}
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Refuse an endpoint for the lattice."""
-        from lengthwise.subjects import weights_of
+        """Refuse a model that does not give what the lattice compares."""
+        from lengthwise.subjects import Want
+        from lengthwise.subjects.reading import check_wants
 
         if self.estimator == "lattice":
-            weights_of(model, **_LATTICE)
+            check_wants(model, Want.ROWS, **_LATTICE)
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows of each length."""
@@ -115,10 +116,8 @@ class Misalignment(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each window's comparisons."""
-        import torch
-
         from lengthwise.measure import lattice
-        from lengthwise.subjects import weights_of
+        from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
         windows = [item.content[1] for item in items]
@@ -128,15 +127,17 @@ class Misalignment(WindowMeasurement):
                 found = lattice.score_suffixes(model, ids, *lattice.draw_suffixes(rng, length), bos_id)
                 yield lattice.window_sums(found, length)
             return
-        weights = weights_of(model, **_LATTICE)
         starts = [lattice.draw_starts(rng, length, self.views) for rng in rngs]
         each = zip(windows, starts, strict=True)
-        views = [view(ids, start, length, bos_id) for ids, drawn in each for start in dict.fromkeys(drawn)]
-        batches = torch.from_numpy(np.stack(views)).split(self.batch_size)
-        hidden = torch.cat([weights.hidden_states(batch) for batch in batches])
-        parts = hidden.split([len(set(drawn)) for drawn in starts])
-        for drawn, part in zip(starts, parts, strict=True):
-            found = lattice.score_lattice(part, weights.head, drawn, weights.vocab_size)
+        readings = [
+            Reading(tokens=view(ids, start, length, bos_id), want=Want.ROWS)
+            for ids, drawn in each
+            for start in dict.fromkeys(drawn)
+        ]
+        reads = [read for some in in_groups(readings, self.batch_size) for read in model.read(some)]
+        views = iter([read.rows for read in reads if read.rows is not None])
+        for drawn in starts:
+            found = lattice.score_lattice([next(views) for _ in set(drawn)], drawn)
             yield lattice.window_sums(found, length)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
@@ -175,14 +176,11 @@ class Misalignment(WindowMeasurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """The estimator, what every measurement says, and a rope whose frequencies depend on the input's length."""
-        from lengthwise.checkpoints.position_limits import rope_by_input_length
-        from lengthwise.subjects import LoadedModel
-
         how, method = "one pair of suffixes a window, compared at the last token (the definition)", None
         if self.estimator == "lattice":
             where = "every shared token where both have a context in (L/2, L]"
             how = f"{self.views} views of each window, compared at {where}"
-            method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) else None
+            method = model.rope_by_length
         notes = [f"Misalignment: {how}.", *super().notes(model, other, items, results)]
         if method is not None:
             notes.append(

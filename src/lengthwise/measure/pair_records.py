@@ -1,21 +1,32 @@
-"""The record of a pair of windows that two sides predicted, and the totals that its numbers are made of."""
+"""The record of a pair of windows that two sides predicted: what is summed, and the numbers without an interval."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.measure.change_point import Stretch
+from lengthwise.measure.change_point import Stretch, beginning, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.repeated_windows import Layout
+from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.measure.predictions import Predictions, RowDifferences
+    from lengthwise.measure.distributions import RowsApart
+    from lengthwise.subjects import Read
 
+FLOORS = 1.5
+"""The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
+LARGEST = 4.0
+"""How much further apart one token may be than the furthest of a floor, which has fewer tokens."""
+ONE_TOKEN = 20.0
+"""How much further apart than the least tolerance one token is often, by rounding."""
+UNLIKE = 2.0
+"""How many times as far apart the windows that differ must be as all others, to say that only some differ."""
 _CELLS = 128
 """At most so many cells of positions show where a difference begins."""
 _LEAST_CELL = 8
@@ -25,53 +36,69 @@ _TOP = 0.01
 
 def pair_record(
     layout: Layout,
-    windows: NDArray[np.int64],
-    one: Sequence[Predictions],
-    two: Sequence[Predictions],
+    labels: Sequence[NDArray[np.int64]],
+    one: Sequence[Read],
+    two: Sequence[Read],
     *,
     cached_from: int = 0,
 ) -> Record:
-    """What both sides predict in the two windows [2, T + 1] of a pair, summed by position and by distance.
+    """What both sides give in the two windows of a pair, summed by position and by distance.
 
-    `windows`, `signs` and `top` are of the rows from `cached_from` on, from where a cache can matter.
+    `labels` [2, N] follow the rows that count. `windows`, `signs` and `top` are of the rows from `cached_from` on,
+    from where a cache can matter.
     """
-    import torch
+    from lengthwise.measure.distributions import apart
 
-    from lengthwise.measure.predictions import Numbers, difference
-
-    labels = torch.from_numpy(windows[:, 1:])
-    rows = [difference(*sides, layout.first) for sides in zip(one, two, labels, strict=True)]
-    apart = np.stack([each.other - each.own for each in rows])
+    rows = [apart(*each, first=layout.first) for each in zip(one, two, labels, strict=True)]
+    change = np.stack([each.other - each.own for each in rows])
     columns: dict[str, Any] = {
-        "difference": np.abs(apart),
-        "shift": apart,
+        "difference": np.abs(change),
+        "shift": change,
         "loss": [each.own for each in rows],
+        "kl": [each.kl for each in rows],
+        "same_top": [each.same_top for each in rows],
     }
-    columns |= {name: [getattr(each, name) for each in rows] for name in ("kl", "same_top")}
     edges = [edge - layout.first for edge in layout.edges[:-1]]
     sums = {
         name: _summed_between(edges, both).tolist() for name, both in columns.items() if both[0] is not None
     }
     half, row = divmod(int(np.argmax(columns["difference"])), layout.length - layout.first)
-    warmed = [
-        float(abs(each.values - each.cold).sum())
-        for each in two
-        if isinstance(each, Numbers) and each.cold is not None
-    ]
-    read_back = apart[:, max(0, cached_from - layout.first) :]
+    warmed = [float((each.losses - each.cold).abs().sum()) for each in two if each.cold is not None]
+    read_back = change[:, max(0, cached_from - layout.first) :]
     ordered = np.sort(np.abs(read_back), axis=None)[::-1]
     return {
         **sums,
         **({"prefix_cache": [sum(warmed)]} if warmed else {}),
         "targets": 2 * (layout.length - layout.first),
-        "largest": [float(apart[half][row]), half, layout.first + row],
+        "largest": [float(change[half][row]), half, layout.first + row],
         "bounded": rows[0].bounded,
-        "cells": _summed_between(cell_edges(layout)[:-1], np.abs(apart)).tolist(),
+        "cells": _summed_between(cell_edges(layout)[:-1], np.abs(change)).tolist(),
         "windows": np.abs(read_back).mean(axis=1).tolist(),
         "signs": [int(np.sign(read_back).sum()), int(np.count_nonzero(read_back))],
         "top": [float(ordered[: max(1, round(_TOP * ordered.size))].sum()), float(ordered.sum())],
         "benefit": _benefits(layout, rows),
     }
+
+
+def between(a: Record, b: Record) -> Record:
+    """What is known of two sides together, from what `RepeatedWindows.side` says of each."""
+    from lengthwise.subjects.rounding import ELSEWHERE, MOST
+
+    # Neither side can be read again with other rounding.
+    elsewhere = 0.0 if a["weights"] or b["weights"] else FLOORS * ELSEWHERE
+    rows = [side["vocabulary"] for side in (a, b)]
+    found: Record = {
+        "least": max(a["least"], b["least"], elsewhere),
+        "other_ids": int(a["bos"] != b["bos"]),
+        "other_template": a["template"] != b["template"],
+        "more_rows": rows[1] - rows[0] if all(rows) else 0,
+    }
+    for name, one, other in (("floor_a", a, b), ("floor_b", b, a)):
+        # Beside other software, the weights here are rounded as in 16 bits.
+        kind = "floor_16" if one["weights"] and not other["weights"] else "floor"
+        if one.get(kind) is not None:
+            found[name] = {**one[kind], "most": MOST["bfloat16"] if kind == "floor_16" else one["most"]}
+    return found
 
 
 def cell_edges(layout: Layout) -> list[int]:
@@ -86,7 +113,7 @@ def _summed_between(edges: Sequence[int], both: Any) -> NDArray[np.float64]:
     return np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges)
 
 
-def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
+def _benefits(layout: Layout, rows: Sequence[RowsApart]) -> list[list[float]]:
     """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
     found = np.zeros((len(layout.distances), 5))
     for place, (_, half, scored) in enumerate(layout.passages()):
@@ -97,17 +124,9 @@ def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float
     return [[*losses, int(count)] for *losses, count in found.tolist()]
 
 
-def spoken(tokenizer: Any, window: NDArray[np.int64], row: int) -> list[str]:
-    """The text before the token that a row predicts, and the token, from eleven tokens back."""
-    pieces = pieces_of(tokenizer, window[max(0, row - 11) : row + 2])
-    return ["".join(pieces[:-1]), pieces[-1]]
-
-
-def pieces_of(tokenizer: Any, ids: NDArray[np.int64]) -> list[str]:
-    """The text of each token. A token is decoded after its neighbour, because some tokenizers drop a first space."""
-    alone = [tokenizer.decode([int(each)]) for each in ids]
-    pairs = zip(ids, ids[1:], alone, strict=False)
-    return alone[:1] + [tokenizer.decode([int(one), int(two)])[len(first) :] for one, two, first in pairs]
+def near(row: int) -> slice:
+    """Tokens of a window, from eleven before a row up to the one that it predicts."""
+    return slice(max(0, row - 11), row + 2)
 
 
 def benefit_totals(record: Record, index: int) -> dict[str, list[float]]:
@@ -162,3 +181,92 @@ def equal_up_to(
     means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
     above = np.concatenate([means > np.asarray(tolerances), np.ones((len(means), 1), dtype=bool)], axis=1)
     return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]
+
+
+def plain_rows(
+    records: Sequence[Record], layout: Layout, tolerance: float | None, *, task: str, cached_from: int
+) -> list[Row]:
+    """What has no interval over documents, of one length: floors, tolerances, where it begins, which windows."""
+
+    def plain(metric: str, value: float | None, **about: Any) -> Row:
+        return Row(model="", task=task, metric=metric, value=value, length=layout.length, **about)
+
+    whole, tolerances = tolerated(records, layout, tolerance)
+    found = [
+        plain("largest", max(abs(r["largest"][0]) for r in records), n=sum(r["targets"] for r in records)),
+        plain("tolerance", whole),
+        *(
+            plain("tolerance", value, position=begin, position_end=end)
+            for value, (begin, end) in zip(tolerances, itertools.pairwise(layout.edges), strict=True)
+        ),
+    ]
+    for name in ("floor_a", "floor_b"):
+        if (floor := floors(records, name, layout)) is not None:
+            found.append(plain(name, floor[0]))
+            most = max(record[name]["most"] for record in records if record.get(name))
+            found.append(plain(name.replace("floor", "most"), most))
+    largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
+    if largest:
+        found.append(plain("largest_rounding", LARGEST * max(max(largest), ONE_TOKEN * records[0]["least"])))
+    curve = [part for part in fine_curve(records, layout) if part.begin >= cached_from]
+    place = None if layout.decode else beginning(curve, whole)
+    if place is not None:
+        low, high = map(float, place)
+        found.append(plain("begins", low, unit="tokens", ci_low=low, ci_high=high))
+        for name, part in (
+            ("before", [part for part in curve if part.begin < low]),
+            ("after", [part for part in curve if part.begin >= low]),
+        ):
+            found.append(plain(name, mean(part) if part else 0.0))
+    found.append(plain("windows_apart", _windows_apart(records, whole), unit="share"))
+    (top, total), (signs, unequal) = (np.sum([r[name] for r in records], axis=0) for name in ("top", "signs"))
+    if unequal:
+        found.append(plain("top_share", float(top / total), unit="share"))
+        found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
+    for metric in ("other_ids", "more_rows"):
+        if records[0][metric]:
+            found.append(plain(metric, float(records[0][metric]), unit="tokens"))
+    return found
+
+
+def tolerated(
+    records: Sequence[Record], layout: Layout, tolerance: float | None
+) -> tuple[float, list[float]]:
+    """The tolerance in all and of each bin: what the user says, or `FLOORS` floors and at least the dtype's."""
+    bins = len(layout.edges) - 1
+    if tolerance is not None:
+        return tolerance, [tolerance] * bins
+    least = max(record["least"] for record in records)
+    known = [found for name in ("floor_a", "floor_b") if (found := floors(records, name, layout)) is not None]
+    whole = max([least, *(FLOORS * floor for floor, _ in known)])
+    by_bin = [max([whole, *(FLOORS * part[index] for _, part in known)]) for index in range(bins)]
+    return whole, by_bin
+
+
+def difference_notes(records: Sequence[Record]) -> list[str]:
+    """What the records of a difference say beside the numbers, however they were made."""
+    if not records:
+        return []
+    record = max(records, key=lambda each: abs(each["largest"][0]))
+    value, half, row = record["largest"]
+    before, token = record["said"]
+    found = [
+        f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
+        f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
+        f"window from token {record['start']} of {record['document']!r}, after {before!r}."
+    ]
+    if record["other_template"]:
+        found.append("The chat templates differ. compare reads plain text, so that this does not show here.")
+    if record["bounded"]:
+        found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
+    return found
+
+
+def _windows_apart(records: Sequence[Record], tolerance: float) -> float:
+    """The share of windows that differ; 1 unless they are clearly apart from those that do not."""
+    means = sorted(mean for record in records for mean in record["windows"])
+    apart = [mean for mean in means if mean > tolerance]
+    alike = means[: len(means) - len(apart)]
+    if not apart:
+        return 0.0
+    return len(apart) / len(means) if alike and apart[0] >= UNLIKE * alike[-1] else 1.0

@@ -17,8 +17,9 @@ in nats a token. So every token is read once, and the benefit costs the tail alo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -26,15 +27,17 @@ from annotated_types import Ge
 from cyclopts import Parameter
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Item, WindowMeasurement
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
+from lengthwise.measure.statistics import Statistic
 from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
-from lengthwise.text import Corpus, TokenDocuments
-from lengthwise.text.tokens import added_tokens
+from lengthwise.text import view
+from lengthwise.text.same_ids import check_same_ids, other_ids
+from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.subjects import Predictor, Reader
+    from lengthwise.subjects import Predictor, Read, Reader, Reading
 
 _FIRST_EDGE = 64
 """The first tokens are one bin: rounding is twice as large there, and a bin of few tokens exceeds the tolerance."""
@@ -158,7 +161,7 @@ class RepeatedWindows(WindowMeasurement):
         """
         corpus, text = text
         if other is not model:
-            check_same_ids(model.tokenizer, other.tokenizer, _raw_texts(corpus, text, model.tokenizer))
+            check_same_ids(model.tokenizer, other.tokenizer, corpus, text)
         layouts = self.layouts()
         stretches = self.sampled(text, 2 * layouts[max(layouts)].text)
         found = []
@@ -168,32 +171,133 @@ class RepeatedWindows(WindowMeasurement):
         return found
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Raise UsageError unless llama.cpp itself makes the ids of the windows' text."""
-        from lengthwise.subjects.llama_cpp import LlamaCpp
-
+        """Raise UsageError unless the software of both sides makes the same ids of the windows' text."""
         shortest = min(each.text for each in self.layouts().values())
         for item in items[:3]:
-            ids = item.content[0, :shortest]
-            text = model.tokenizer.decode(ids)
+            text = model.tokenizer.decode(item.content[0, :shortest])
             plain = list(model.tokenizer(text, add_special_tokens=False).input_ids)
             for side in (model, other):
-                if isinstance(side, LlamaCpp) and (made := side.ids_of(text)) != plain:
-                    raise _other_ids(len(plain), len(made))
+                if (made := side.ids_of(text)) != plain:
+                    raise other_ids(len(plain), len(made))
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """The settings. The BOS is a fact of each side."""
         return {name: value for name, value in super().facts(model, other).items() if name != "bos_id"}
 
-    def windows_of(self, items: Sequence[Item]) -> tuple[Layout, NDArray[np.int64]]:
-        """The layout of a batch, and its windows [B, T + 1], two of each item."""
-        return Layout(items[0].longest, self.decode), np.concatenate([item.content for item in items])
+    def predicted(self, model: Predictor, items: Sequence[Item]) -> list[tuple[Reading, Read]]:
+        """What a side reads of the windows of a batch, two of each item, and what it gives.
 
-    def views_of(self, model: Reader, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What a side reads of windows [B, T + 1]: all but the last token, with its own BOS; [B, T]."""
-        views = windows[:, :-1].copy()
-        if (bos_id := self.bos_id(model)) is not None:
-            views[:, 0] = bos_id
-        return views
+        All but the last token, with its own BOS; whole distributions, of a model that gives them.
+        """
+        from lengthwise.subjects import Reading, Want
+
+        layout, bos_id, readings = self.layout_of(items), self.bos_id(model), []
+        want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS
+        for window in np.concatenate([item.content for item in items]):
+            tokens = view(window, 0, layout.length, bos_id)
+            readings.append(Reading(tokens=tokens, labels=window[layout.first + 1 :], want=want))
+        return list(zip(readings, self.read(model, items, readings), strict=True))
+
+    def side(
+        self, model: Predictor, item: Item, reading: Reading, read: Read, *, beside: Predictor | None
+    ) -> Record:
+        """What is known of a side beside its predictions, which kept ones need too.
+
+        Of the first pair, also how far the side differs from itself: as its dtype rounds, or beside other software as
+        16 bits do. Both, where the other side is not known yet (`beside` is None).
+        """
+        from lengthwise.subjects.rounding import LEAST, LEAST_ELSEWHERE, MOST, MOST_ELSEWHERE
+
+        facts: Record = {
+            "bos": self.bos_id(model),
+            "weights": model.dtype is not None,
+            "least": LEAST.get(model.dtype or "", LEAST_ELSEWHERE),
+            "most": MOST.get(model.dtype or "", MOST_ELSEWHERE),
+            "vocabulary": model.vocab_size,
+            "template": zlib.crc32(str(model.tokenizer.chat_template).encode()),
+        }
+        if item.key.endswith("w0000"):
+            layout = self.layout_of([item])
+            elsewhere = beside is not None and beside.dtype is None
+            if model.dtype is None or not elsewhere:
+                facts["floor"] = _own_rounding(model.again(reading, read), reading, layout)
+            if model.dtype is not None and (beside is None or elsewhere):
+                again = model.again(reading, read, dtype="bfloat16")
+                facts["floor_16"] = _own_rounding(again, reading, layout)
+        return facts
+
+    def layout_of(self, items: Sequence[Item]) -> Layout:
+        """The layout of the windows of a batch."""
+        return Layout(items[0].longest, self.decode)
+
+
+class KeptPredictions(RepeatedWindows):
+    """Keep the predictions of one configuration of a model, to compare them with another one later.
+
+    The log holds, of every token, the log-probability and the likeliest tokens: 520 bytes, a third more as text.
+    """
+
+    about = About(
+        kind="predictions",
+        task="kept_predictions",
+        title="Predictions of one side",
+        metrics={"loss": "cross entropy of the next token"},
+        reads="either",
+        no_facts=("cached_from",),
+        along_paths=True,
+    )
+
+    def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
+        """From where on the side reads a cache, which may differ between sides."""
+        return {"cached_from": self.cached_from}
+
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The losses and the likeliest tokens of both windows of each pair, and what else is known of the side."""
+        from lengthwise.measure.distributions import kept
+
+        layout, found = self.layout_of(items), self.predicted(model, items)
+        for item, (one, two) in zip(items, in_groups(found, 2), strict=True):
+            yield {
+                "halves": [kept(read, reading.labels, first=layout.first) for reading, read in (one, two)],
+                "pieces": [token_pieces(model.tokenizer, window) for window in item.content],
+                "side": self.side(model, item, *one, beside=None),
+                "targets": 2 * (layout.length - layout.first),
+            }
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The loss of each length."""
+        from lengthwise.measure.distributions import read_kept
+
+        def totals(record: Record) -> list[float]:
+            return [sum(read_kept(half).losses.sum().item() for half in record["halves"]), record["targets"]]
+
+        return [
+            self.statistic(some, totals, metric="loss", length=length, n=sum(r["targets"] for r in some))
+            for length, some in grouped(records, "length")
+        ]
+
+
+def _own_rounding(
+    pairs: Sequence[tuple[Read, Read]], reading: Reading, layout: Layout
+) -> dict[str, Any] | None:
+    """How far a side is from itself, in the worst of the pairs: sums of |d| by bin, tokens by bin, the largest."""
+    from lengthwise.measure.distributions import losses_of
+
+    found = []
+    for pair in pairs:
+        # What a prefix cache changes is found apart, beside this floor.
+        one, other = (each if each.cold is None else replace(each, losses=each.cold) for each in pair)
+        shortest = min(
+            len(each.rows) - layout.first if each.rows else len(each.losses) for each in (one, other)
+        )
+        labels = reading.labels[:shortest]
+        losses = [losses_of(each, labels, first=layout.first) for each in (one, other)]
+        apart = np.abs((losses[1] - losses[0]).numpy())
+        edges = [edge - layout.first for edge in layout.edges if edge - layout.first < shortest]
+        tokens = np.diff([*edges, shortest]).tolist()
+        sums = np.add.reduceat(apart, edges).tolist()
+        found.append({"sums": sums, "tokens": tokens, "largest": float(apart.max())})
+    return max(found, key=lambda each: sum(each["sums"]), default=None)
 
 
 def position_edges(length: int) -> list[int]:
@@ -204,41 +308,3 @@ def position_edges(length: int) -> list[int]:
         edges += [edge for edge in (step, step + step // 2) if edge < length]
         step *= 2
     return [*edges, length]
-
-
-_CHECKED_DOCUMENTS, _CHECKED_CHARACTERS = 8, 20_000
-
-
-def check_same_ids(one: Any, other: Any, texts: Sequence[str]) -> None:
-    """Raise UsageError unless two tokenizers make the same ids of texts, and add no more than a BOS of their own."""
-    for text in texts:
-        made = [list(each(text, add_special_tokens=False).input_ids) for each in (one, other)]
-        if made[0] != made[1]:
-            raise _other_ids(*map(len, made))
-    added = [added_tokens(each) for each in (one, other)]
-    plain = [
-        (before if list(before) != [each.bos_token_id] else (), after)
-        for each, (before, after) in zip((one, other), added, strict=True)
-    ]
-    if plain[0] != plain[1]:
-        raise UsageError(
-            f"the tokenizers put other special tokens around a text: {added[0]} and {added[1]}, before and after it",
-            expected="none, or a BOS: a window of a text has at most a BOS",
-        )
-
-
-def _other_ids(one: int, other: int) -> UsageError:
-    return UsageError(
-        f"the tokenizers make other ids of the same text ({one} and {other} tokens)",
-        expected="one tokenizer: log-probabilities of other tokens cannot be compared",
-        fix="compare answers: `lengthwise eval` of each with --out, then both runs",
-    )
-
-
-def _raw_texts(corpus: Any, documents: TokenDocuments, tokenizer: Any) -> list[str]:
-    """Beginnings of documents as they are; of tokens without a text, what they decode to."""
-    if isinstance(corpus, Corpus):
-        some = itertools.islice(corpus.documents.values(), _CHECKED_DOCUMENTS)
-        return [text[:_CHECKED_CHARACTERS] for text in some]
-    some = (document.ids[: _CHECKED_CHARACTERS // 4] for document in documents[:_CHECKED_DOCUMENTS])
-    return [tokenizer.decode(ids) for ids in some]

@@ -31,7 +31,7 @@ MEASUREMENTS = {
     "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
     "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
     "compare": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
-    "predictions": Entry("measure.kept_predictions:KeptPredictions", "Predictions of one side, kept."),
+    "predictions": Entry("measure.repeated_windows:KeptPredictions", "Predictions of one side, kept."),
     "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),
 }
 """By verb. `predictions` has none: they are what `compare` keeps of one model."""

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.subjects.pieces import PieceReader, made_cache
 from lengthwise.subjects.reading import Branch
 
@@ -44,7 +43,7 @@ def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[T
     def alone() -> Tensor:
         return _plainly(model, tokens, branches[far])
 
-    method = rope_by_input_length(model.config)
+    method = model.rope_by_length
     if method is not None and not model.proofs.failed(CONTINUED):
         why = f"the frequencies of {method} rope depend on how many tokens are read in one go"
         model.proofs.refuse(CONTINUED, why, name=model.name)

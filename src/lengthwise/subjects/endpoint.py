@@ -57,6 +57,11 @@ class Endpoint:
     """
 
     gives: ClassVar[frozenset[Want]] = frozenset({Want.LOSS, Want.NEXT})
+    # A server does not say.
+    dtype: str | None = None
+    vocab_size: int | None = None
+    rope_by_length: str | None = None
+    trained_length: int | None = None
 
     def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
         self._client = Client(url)
@@ -67,8 +72,6 @@ class Endpoint:
         length = self._card.get("max_model_len")
         self.served_length: int | None = length if isinstance(length, int) else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
-        self.trained_length: int | None = None
-        """Not known: an endpoint does not say what its model was trained for."""
         if tokenizer is None:
             tokenizer = _served_tokenizer(self._card)
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
@@ -128,6 +131,10 @@ class Endpoint:
                 next(cold, None)
             found.append(read)
         return found
+
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        """See `Predictor.again`: the same is asked once more, alone in place of in a batch."""
+        return [(read, self.read([reading])[0])]
 
     def _losses_of(
         self, texts: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool = False
@@ -305,7 +312,7 @@ class Endpoint:
         Raises:
             UsageError: none does; says what is wrong with each.
         """
-        ids = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)[:_PROBED]
+        ids = self.ids_of(PROBE)[:_PROBED]
         reasons = []
         for protocol in PROTOCOLS:
             try:
@@ -323,9 +330,13 @@ class Endpoint:
             expected="vLLM, SGLang, or another server with prompt_logprobs or echo on /v1/completions",
         )
 
+    def ids_of(self, text: str) -> list[int]:
+        """The ids of its tokenizer, which was seen to be the server's."""
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+
     def _check_tokenizer(self) -> None:
         """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
-        ours = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)
+        ours = self.ids_of(PROBE)
         body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
         try:
             [answer] = self._client.post(f"{self._client.root}/tokenize", [body])

@@ -26,6 +26,7 @@ from lengthwise.files import named_path
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 
@@ -48,6 +49,8 @@ CACHE_TYPES = {
 """The types of keys and values in the cache, by llama.cpp's names, with their numbers in ggml.h."""
 ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
 """llama.cpp's rope scalings, with their numbers in llama.h."""
+HELD_BYTES = 2**30
+"""At most so many of the logits of a text are kept while another one is read; of a longer one it is read again."""
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
 _BLOCKS, _BLOCK = 1024, 4096
 """Blocks of the file that a fingerprint reads, and the bytes of each."""
@@ -73,6 +76,9 @@ class LlamaCpp:
     """
 
     gives: ClassVar[frozenset[Want]] = frozenset(Want)
+    dtype: str | None = None
+    # What a file says of its rope is set for the whole context.
+    rope_by_length: str | None = None
 
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
         self.name = subject.model
@@ -108,6 +114,8 @@ class LlamaCpp:
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
+        self.open: Callable[[], _LlamaCppRows | None] = lambda: None
+        """The rows that are being read."""
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if no context of `tokens` tokens can be made."""
@@ -201,6 +209,10 @@ class LlamaCpp:
                     [logits] = self._on(self._context(longest), tokens, len(tokens) - 1, [1], len(tokens) - 1)
             [found[prompt]] = reply.texts
         return [found[prompt] for prompt in prompts]
+
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        """See `Predictor.again`: a shorter text goes through the kernels in other batches."""
+        return [(read, self.read([beginning(reading)])[0])]
 
     def ids_of(self, text: str) -> list[int]:
         """The ids that llama.cpp itself makes of a text, without BOS: a wrong pre-tokenizer shows here."""
@@ -310,6 +322,9 @@ class _LlamaCppRows(Rows):
     def logits(self, rows: slice) -> Tensor:
         """See `Rows.logits`."""
         if rows.start != self._next:
+            if (before := self.model.open()) is not None:
+                before.step_aside()
+            self.model.open = weakref.ref(self)
             self._logits = self.model.logits(self.tokens, self.begin + rows.start)
             self._held = torch.empty((0, self.vocab_size))
         n = rows.stop - rows.start
@@ -317,6 +332,13 @@ class _LlamaCppRows(Rows):
             self._held = torch.cat([self._held, next(self._logits)])
         found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
         return found
+
+    def step_aside(self) -> None:
+        """Read to the end, before llama.cpp's cache holds another text; or begin again when more rows are wanted."""
+        if 4 * self.vocab_size * (len(self) - self._next) <= HELD_BYTES:
+            self._held = torch.cat([self._held, *self._logits])
+        else:
+            self._next = -1
 
 
 def rope_settings(scaling: str | None) -> dict[str, Any]:

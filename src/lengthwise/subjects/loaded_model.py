@@ -18,6 +18,7 @@ from lengthwise.subjects.branches import read_with_branches
 from lengthwise.subjects.fingerprints import config_fingerprint, weights_fingerprint
 from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Predictor, Read, Reading, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.rounding import read_otherwise
 from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
 from lengthwise.subjects.writing import write
 from lengthwise.text import tokenizer_fingerprint
@@ -85,6 +86,10 @@ class LoadedModel(Weights):
                 at_once=at_once,
             )
 
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        """See `Predictor.again`: weights are rounded otherwise (`lengthwise.subjects.rounding`)."""
+        return read_otherwise(self, reading, read, dtype or self.dtype)
+
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the weights (adapter included), the configuration and the tokenizer."""
         return {
@@ -103,7 +108,7 @@ class LoadedModel(Weights):
             "adapter": self.adapter,
             "architecture": self.config.model_type,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "dtype": self.dtype,
             "device": str(self.device),
             "vocab_size": self.vocab_size,
             "trained_length": self.trained_length,

@@ -13,7 +13,12 @@ from torch import nn
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.head import CHUNK_BYTES
 from lengthwise.checkpoints.loading import model_skeleton
-from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, trained_length
+from lengthwise.checkpoints.position_limits import (
+    check_positions_fit,
+    max_positions,
+    rope_by_input_length,
+    trained_length,
+)
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
@@ -216,5 +221,6 @@ def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
         path=reading_path(subject),
         tokenizer=read_tokenizer(resolved),
         trained_length=trained_length(config),
+        rope_by_length=rope_by_input_length(config.get_text_config()),
         max_positions=max_positions(model_skeleton(config)),
     )

@@ -142,6 +142,8 @@ class Read:
     """Of all T rows where `Want.ROWS` is wanted, of the last one where `Want.NEXT` is."""
     cold: Tensor | None = None
     """`losses` without the prefix cache of a server, along an endpoint's decode path."""
+    likeliest: tuple[Tensor, Tensor] | None = None
+    """Ids and log p [N, K] of the likeliest tokens, where a log kept these in place of rows."""
 
 
 class Reader(Protocol):
@@ -161,12 +163,24 @@ class Reader(Protocol):
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not known."""
 
+    @property
+    def rope_by_length(self) -> str | None:
+        """The rope method, if its frequencies depend on how many tokens are read in one go; None if not known."""
+
 
 class Predictor(Reader, Protocol):
     """A model that is measured: its weights are here (`LoadedModel`), or an endpoint or llama.cpp runs it."""
 
     gives: ClassVar[frozenset[Want]]
     """What can be wanted of it."""
+
+    @property
+    def dtype(self) -> str | None:
+        """What weights that are here are computed in; None of other software, which does not say."""
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Rows of the output head; None if not known."""
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if texts of `tokens` tokens cannot be read."""
@@ -204,6 +218,19 @@ class Predictor(Reader, Protocol):
             UsageError: a prompt leaves no room for its reply, or the model cannot end one so.
             NonFiniteLogits: logits that are NaN or infinite.
         """
+        ...
+
+    def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
+        """Pairs of reads of these tokens, or of the first of them, that differ by rounding alone; none: not known.
+
+        Args:
+            reading, read: one reading, and what it gave.
+            dtype: round as in it, in place of the model's own.
+        """
+        ...
+
+    def ids_of(self, text: str) -> list[int]:
+        """The ids that its own software makes of a text, without BOS."""
         ...
 
     def fingerprint(self) -> dict[str, str]:

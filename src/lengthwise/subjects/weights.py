@@ -13,7 +13,12 @@ from torch import Tensor
 from lengthwise.checkpoints.extension import Extension, read_extension
 from lengthwise.checkpoints.head import FullLogits, Head, NonFiniteLogits, find_head, hidden_states_for
 from lengthwise.checkpoints.hidden import device_of
-from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, trained_length
+from lengthwise.checkpoints.position_limits import (
+    check_positions_fit,
+    max_positions,
+    rope_by_input_length,
+    trained_length,
+)
 from lengthwise.errors import UsageError
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.proof import Proofs
@@ -72,14 +77,28 @@ class Weights:
         return self.config.vocab_size
 
     @property
+    def dtype(self) -> str:
+        """Of the weights, by torch's name without `torch.`."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not recorded."""
         return trained_length(self.config)
 
     @property
+    def rope_by_length(self) -> str | None:
+        """See `Reader.rope_by_length`."""
+        return rope_by_input_length(self.config)
+
+    @property
     def extension(self) -> Extension | None:
         """What `lengthwise.extend` did to the model, now or before it was saved; None if nothing."""
         return read_extension(self.config)
+
+    def ids_of(self, text: str) -> list[int]:
+        """The tokenizer's ids of a text, without BOS."""
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if the model has no positions for `tokens` tokens, or is in training mode."""

@@ -125,6 +125,16 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
+def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The characters that each token adds to the text; of a character in several tokens the last has all of it."""
+    pieces = []
+    for index in range(len(ids)):
+        begin = max(0, index - 4)
+        before = tokenizer.decode(ids[begin:index]).rstrip("\ufffd") if index else ""
+        pieces.append(tokenizer.decode(ids[begin : index + 1]).rstrip("\ufffd")[len(before) :])
+    return pieces
+
+
 def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
     texts, ids = list(corpus.documents.values()), []
     starts: Iterable[int] = range(0, len(texts), _BATCH)

@@ -30,7 +30,7 @@ from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
 from lengthwise.text import Window, tokenizer_fingerprint, view
-from lengthwise_studies.sparsity.passages import token_pieces
+from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -27,9 +27,8 @@ import torch
 
 from lengthwise.checkpoints.head import hidden_states_for
 from lengthwise.checkpoints.hidden import additive_mask
-from lengthwise.checkpoints.position_limits import rope_by_input_length
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.measure.distributions import compare_contexts
+from lengthwise.measure.distributions import in_step, jeffreys
 from lengthwise.measure.measurement import in_groups
 from lengthwise.subjects.proof import differs
 from lengthwise.subjects.weights import WeightsRows, target_losses
@@ -108,7 +107,8 @@ def examine(
     whole = model.hidden_states(torch.from_numpy(ids)[None])[0, torch.from_numpy(places - 1)]
     contexts = [context(place, short) for place in places.tolist()]
     near = read_contexts(model, [ids] * len(places), contexts, batch_size=batch_size)
-    return compare_contexts(WeightsRows(model, whole), WeightsRows(model, near), ids[places]).numpy().T
+    rows = WeightsRows(model, whole), WeightsRows(model, near)
+    return in_step(*rows, ids[places], jeffreys).numpy().T
 
 
 def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:
@@ -191,7 +191,7 @@ def check_removal(model: LoadedModel, length: int) -> None:
             expected=f"windows of at most {reach} tokens for this model",
             fix=f"length={reach}",
         )
-    if (method := rope_by_input_length(model.config)) is not None:
+    if (method := model.rope_by_length) is not None:
         raise _cannot_remove(model, f"{method} rope depends on how many tokens are read in one go")
     ids = torch.from_numpy(np.random.default_rng(0).integers(model.vocab_size, size=(1, _PROBE)))
     kept = np.array([0, 3, 4, 9, 13, *range(17, _PROBE)])

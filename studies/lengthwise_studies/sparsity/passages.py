@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -81,13 +80,3 @@ def influential_passages(samples: SampleLog, model: str) -> list[Markup]:
         )
         found.append((gain, passage))
     return [passage for _, passage in sorted(found, key=lambda one: -one[0])[:_SHOWN]]
-
-
-def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The characters that each token adds to the text; of a character in several tokens the last has all of it."""
-    pieces = []
-    for index in range(len(ids)):
-        begin = max(0, index - 4)
-        before = tokenizer.decode(ids[begin:index]).rstrip("\ufffd") if index else ""
-        pieces.append(tokenizer.decode(ids[begin : index + 1]).rstrip("\ufffd")[len(before) :])
-    return pieces

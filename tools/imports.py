@@ -28,6 +28,7 @@ FLOORS = (
     ("alignment", "positions", "text"),
     ("runs",),
     ("results", "samples"),
+    ("progress",),
     ("settings", "files", "machine"),
     ("errors", "lazy"),
 )

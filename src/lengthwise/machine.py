@@ -10,15 +10,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable
-from multiprocessing import parent_process
-from typing import Any, TypeVar
-
-from tqdm import tqdm
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError
-
-T = TypeVar("T")
 
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
@@ -123,22 +117,3 @@ def _rank_and_count() -> tuple[int, int]:
 def is_main_process() -> bool:
     """Whether this process writes the run folder and reports: torchrun's rank 0, or the only one."""
     return process_rank() == 0
-
-
-def progress(items: Iterable[T], *, what: str, total: int | None = None, initial: int = 0) -> tqdm[T]:
-    """Iterate with a bar on standard error that shows progress and time left.
-
-    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
-    first shows its bar, and a process that another one started for its work shows none.
-    """
-    live = sys.stderr.isatty()
-    return tqdm(
-        items,
-        desc=what,
-        total=total,
-        initial=initial,
-        file=sys.stderr,
-        mininterval=0.2 if live else 15.0,
-        dynamic_ncols=live,
-        disable=not is_main_process() or parent_process() is not None,
-    )

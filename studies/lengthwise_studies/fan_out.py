@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.files import cache_dir
-from lengthwise.machine import progress
+from lengthwise.progress import progress
 
 if TYPE_CHECKING:
     from lengthwise_studies.experiments import Experiment, Scale

@@ -26,8 +26,8 @@ from lengthwise.checkpoints.hidden import final_hidden_states
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_json, build_once, cache_dir
-from lengthwise.machine import progress
 from lengthwise.positions.samplers import random_positions
+from lengthwise.progress import progress
 from lengthwise.text.corpus import load_corpus
 from lengthwise.text.tokens import TokenDocument, WindowSampler, sample_windows, tokenize
 

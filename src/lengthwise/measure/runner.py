@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.machine import is_main_process, process_count, progress
+from lengthwise.machine import is_main_process, process_count
 from lengthwise.measure.given import (
     check_place,
     config_of,
@@ -28,6 +28,7 @@ from lengthwise.measure.given import (
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.second import check_second, name_of, open_second, second_subject
 from lengthwise.measure.statistics import few_documents
+from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received
@@ -250,16 +251,27 @@ class _Prepared:
         done = {item.key for item in self.items if item.key in log}
         batches = self.measurement.batches(self.items)
         share = log.share([batch for batch in batches if any(item.key not in done for item in batch)])
-        left = sum(item.key not in done for batch in share for item in batch)
-        with progress((), what=self.measurement.about.kind, total=len(done) + left, initial=len(done)) as bar:
+        left = [item for batch in share for item in batch]
+        read = sum(item.tokens for item in self.items if item.key in done) - sum(
+            item.tokens for item in left if item.key in done
+        )
+        bar = TokenBar(
+            self.measurement.about.kind,
+            total=read + sum(item.tokens for item in left),
+            read=read,
+            items=len(done) + sum(item.key not in done for item in left),
+            finished=len(done),
+        )
+        with bar:
             for batch in share:
-                records = iter(self.measurement.score(self.model, batch, self.other))
-                for item in batch:
-                    with naming_bad_logits(self.model, item.words or item.key):
-                        record = next(records)
-                    if item.key not in log:
-                        log.append(item.key, {**item.facts, **record})
-                        bar.update()
+                with bar.reading(sum(item.tokens for item in batch)):
+                    records = iter(self.measurement.score(self.model, batch, self.other))
+                    for item in batch:
+                        with naming_bad_logits(self.model, item.words or item.key):
+                            record = next(records)
+                        if item.key not in log:
+                            log.append(item.key, {**item.facts, **record})
+                            bar.finish()
 
     def _summary(self, log: SampleLog, *, seconds: float) -> Results:
         """The results of the items that the log has."""

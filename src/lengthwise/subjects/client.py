@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import httpx2 as httpx
@@ -93,16 +94,28 @@ class Client:
         """
         return self._run("GET", url, [None], attempts=1)[0]
 
-    def post(self, url: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+    def post(
+        self, url: str, bodies: Sequence[dict[str, Any]], *, answered: Callable[[int], None] = lambda _: None
+    ) -> list[Any]:
         """The JSON answers to `bodies`, in order; at most `MOST_AT_ONCE` under way at a time.
+
+        `answered` is called with the index of each, as its answer arrives, in another thread.
 
         Raises:
             Refused: the server will not answer, whatever the attempt.
             LengthwiseError: it failed at every attempt.
         """
-        return self._run("POST", url, bodies, attempts=ATTEMPTS)
+        return self._run("POST", url, bodies, attempts=ATTEMPTS, answered=answered)
 
-    def _run(self, method: str, url: str, bodies: Sequence[Any], *, attempts: int) -> list[Any]:
+    def _run(
+        self,
+        method: str,
+        url: str,
+        bodies: Sequence[Any],
+        *,
+        attempts: int,
+        answered: Callable[[int], None] = lambda _: None,
+    ) -> list[Any]:
         async def answers() -> list[Any]:
             async with httpx.AsyncClient(
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
@@ -116,6 +129,8 @@ class Client:
                             group.create_task(self._answer(client, method, url, body, attempts))
                             for body in bodies
                         ]
+                        for index, task in enumerate(tasks):
+                            task.add_done_callback(partial(_if_done, answered, index))
                 except BaseExceptionGroup as errors:
                     raise errors.exceptions[0] from errors.exceptions[0].__cause__
             return [task.result() for task in tasks]
@@ -167,6 +182,11 @@ class Client:
         """A server's text, cut, and without the key that it may repeat."""
         text = " ".join(text.split())
         return (text.replace(self._key, "***") if self._key else text)[:_MOST_SHOWN]
+
+
+def _if_done(answered: Callable[[int], None], index: int, task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        answered(index)
 
 
 def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.progress import advance
 from lengthwise.subjects.client import (
     DISTRIBUTION,
     FORCED,
@@ -202,7 +203,8 @@ class Endpoint:
         salt = {"cache_salt": uuid.uuid4().hex} if cold else {}
         fields = {**FORCED, "allowed_token_ids": [token], **salt}
         try:
-            [answer] = self._complete([[int(each) for each in prefix]], fields)
+            # The server reads the prefix from its cache.
+            [answer] = self._complete([[int(each) for each in prefix]], fields, tokens=1)
             value = distribution(answer)[token]
         except (Refused, KeyError) as error:
             raise UsageError(
@@ -296,10 +298,15 @@ class Endpoint:
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
         }
 
-    def _complete(self, prompts: Sequence[Any], fields: Any) -> list[Any]:
+    def _complete(self, prompts: Sequence[Any], fields: Any, *, tokens: int | None = None) -> list[Any]:
+        """The answers; `tokens` are what each is in the progress, by default those of its prompt."""
         common = {"model": self.served_model, "max_tokens": 1, "temperature": 0}
         bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
-        return self._client.post(f"{self._client.url}/completions", bodies)
+
+        def answered(index: int) -> None:
+            advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
+
+        return self._client.post(f"{self._client.url}/completions", bodies, answered=answered)
 
     def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[list[float]]:
         protocol = protocol or self.protocol

@@ -23,6 +23,7 @@ from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
 from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
+from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, naming_bad_logits
@@ -152,6 +153,7 @@ class LlamaCpp:
                     raise LengthwiseError(f"llama.cpp cannot read {self.name} ({code}): {self._last_words()}")
                 rows = min(piece, max(0, begin + piece - first))
                 begin += piece
+                advance(piece)
                 for start in range(0, rows, size):
                     n = min(size, rows - start)
                     # llama.cpp writes the next batch's to the same place.

@@ -19,6 +19,7 @@ from lengthwise.checkpoints.hidden import (
     hidden_states_and_output,
 )
 from lengthwise.errors import MissingError, UsageError, reason
+from lengthwise.subjects.layer_progress import reported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,11 +122,13 @@ class PieceReader:
 
     def _run(self, **arguments: Any) -> tuple[Tensor, Any]:
         """What the head takes [B, T, ...], and the cache."""
-        if isinstance(self._model.head, Head):
-            hidden, output = hidden_states_and_output(self._model.model, **arguments)
-        else:
-            output = self._model.model(**arguments)
-            hidden = output.logits
+        model, head = self._model.model, self._model.head
+        with reported(model, arguments["input_ids"].numel()):
+            if isinstance(head, Head):
+                hidden, output = hidden_states_and_output(model, **arguments)
+            else:
+                output = model(**arguments)
+                hidden = output.logits
         return self._model.at_head(hidden), cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:

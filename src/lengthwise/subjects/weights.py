@@ -20,6 +20,7 @@ from lengthwise.checkpoints.position_limits import (
     trained_length,
 )
 from lengthwise.errors import UsageError
+from lengthwise.subjects.layer_progress import reported
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.proof import Proofs
 from lengthwise.subjects.reading import Rows
@@ -120,14 +121,16 @@ class Weights:
         if self.max_positions is not None:
             needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
             check_positions_fit(self.max_positions, needed, name=self.name)
-        device = self.device
-        hidden = hidden_states_for(
-            self.model,
-            self.head,
-            input_ids.to(device),
-            position_ids=None if position_ids is None else position_ids.to(device),
-            attention_mask=None if attention_mask is None else attention_mask.to(device),
-        )
+        # Its first use reads a few tokens to prove it.
+        device, head = self.device, self.head
+        with reported(self.model, input_ids.numel()):
+            hidden = hidden_states_for(
+                self.model,
+                head,
+                input_ids.to(device),
+                position_ids=None if position_ids is None else position_ids.to(device),
+                attention_mask=None if attention_mask is None else attention_mask.to(device),
+            )
         return self.at_head(hidden)
 
     def at_head(self, hidden: Tensor) -> Tensor:

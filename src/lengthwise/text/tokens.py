@@ -15,7 +15,7 @@ import numpy as np
 
 from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
-from lengthwise.machine import progress
+from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
 from lengthwise.checkpoints.saving import new_folder, save_whole, write_extension_files
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, first_damaged, named_path, seal, writing
-from lengthwise.machine import is_main_process, process_count, progress
+from lengthwise.machine import is_main_process, process_count
+from lengthwise.progress import progress
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics
 from lengthwise.subjects import LoadedModel

@@ -1,0 +1,109 @@
+"""Bars on standard error: of items, and of the tokens that models read, which whoever reads them reports.
+
+Importing it loads no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import parent_process
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from lengthwise.machine import is_main_process
+
+T = TypeVar("T")
+
+_WATCH: list[Callable[[float], None]] = []
+"""What is told of tokens: the last of them."""
+
+
+def progress(
+    items: Iterable[T], *, what: str, total: int | None = None, initial: int = 0, unit: str = "it"
+) -> tqdm[T]:
+    """Iterate with a bar on standard error that shows progress and time left.
+
+    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
+    first shows its bar, and a process that another one started for its work shows none.
+    """
+    live = sys.stderr.isatty()
+    return tqdm(
+        items,
+        desc=what,
+        total=total,
+        initial=initial,
+        file=sys.stderr,
+        mininterval=0.2 if live else 15.0,
+        dynamic_ncols=live,
+        disable=not is_main_process() or parent_process() is not None,
+        unit=unit,
+        unit_scale=unit != "it",
+    )
+
+
+class TokenBar:
+    """A bar of tokens that are read, with the finished items behind it.
+
+    Args:
+        what: is done.
+        total, read: tokens of all items, and of those that were finished before.
+        items, finished: how many.
+    """
+
+    def __init__(self, what: str, *, total: int, read: int, items: int, finished: int) -> None:
+        self._bar = progress((), what=what, total=total, initial=read, unit="tok")
+        self._items, self._finished = items, finished
+        self._planned = self._reported = 0.0
+
+    def __enter__(self) -> TokenBar:
+        self.finish(0)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def finish(self, count: int = 1) -> None:
+        """So many more items are finished."""
+        self._finished += count
+        self._bar.set_postfix_str(f"{self._finished}/{self._items}", refresh=False)
+
+    @contextmanager
+    def reading(self, tokens: int) -> Iterator[None]:
+        """Show the tokens that are reported inside, up to `tokens`, which are read at its end.
+
+        Proofs and the slow ways read more than was planned: a report counts as much less as it did so far.
+        """
+        if self._bar.disable:
+            yield
+            return
+        before, shown = self._reported, 0
+        scale = self._planned / before if before else 1.0
+
+        def watch(more: float) -> None:
+            nonlocal shown
+            self._reported += more
+            read = min(int(scale * (self._reported - before)), tokens)
+            self._bar.update(read - shown)
+            shown = read
+
+        _WATCH.append(watch)
+        try:
+            yield
+        finally:
+            _WATCH.remove(watch)
+        self._planned += tokens
+        self._bar.update(tokens - shown)
+
+
+def watched() -> bool:
+    """Whether a bar shows the tokens that are read."""
+    return bool(_WATCH)
+
+
+def advance(tokens: float) -> None:
+    """Report that a model has read so many more tokens."""
+    for watch in _WATCH[-1:]:
+        watch(tokens)

@@ -1,0 +1,121 @@
+"""The bar of a run counts the tokens that are read, as they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from lengthwise import progress
+from lengthwise.evaluation import Evaluation
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
+from lengthwise.measure.difference import Difference
+from lengthwise.measure.measurement import Measurement
+from lengthwise.progress import TokenBar
+from lengthwise.settings import Subject
+from lengthwise.subjects import LoadedModel, Reading
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+
+
+def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
+    model = LoadedModel(
+        tiny_llama(num_hidden_layers=3, max_position_embeddings=1024), tiny_tokenizer(), "tiny", ""
+    )
+    tokens, seen = np.random.default_rng(0).integers(1, 320, 601), list[float]()
+    reading = Reading(tokens=tokens[:-1], labels=tokens[1:])
+    assert model.head, "proven by a pass of its own"
+    for layer in model.model.model.layers:
+        layer.register_forward_pre_hook(lambda *_: seen.append(bar._bar.n))
+    with TokenBar("ppl", total=1000, read=100, items=3, finished=1) as bar:
+        with bar.reading(700):
+            model.read([reading])
+            assert seen == pytest.approx([100, 300, 500])
+            assert bar._bar.n == pytest.approx(700)
+            bar.finish()
+        assert bar._bar.n == pytest.approx(800), "what was not reported"
+        with bar.reading(200):
+            model.read([reading])
+            assert bar._bar.n == pytest.approx(1000), "no more than was planned"
+    hooks = [len(layer._forward_hooks) for layer in model.model.model.layers]
+    assert hooks == [0, 0, 0]
+
+
+def test_without_a_bar_nothing_is_hooked_or_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "is_main_process", lambda: False)
+    with TokenBar("ppl", total=10, read=0, items=1, finished=0) as bar, bar.reading(10):
+        assert not progress.watched()
+        bar.finish()
+    assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_thousands_of_tokens_the_rate_and_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with TokenBar("limit", total=2_500_000, read=0, items=8, finished=2) as bar:
+        with bar.reading(500_000):
+            pass
+        bar.finish()
+        bar._bar.refresh()
+    assert re.search(r"limit:  20%.* 500k/2[.]50M .*tok/s, 3/8]", terminal.getvalue())
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder = tmp_path_factory.mktemp("progress")
+    save_tiny_model(folder / "model", max_position_embeddings=4096)
+    (folder / "text").mkdir()
+    for index in range(3):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(2000, seed=index))
+    return Subject(model=str(folder / "model"), text=str(folder / "text"), split="all")
+
+
+RUNS: dict[str, tuple[Measurement, tuple[float, float]]] = {
+    "ppl": (Perplexity(lengths=(256, 1024), segments=4), (0.98, 1.0)),
+    "limit": (Limit(length=1024, reference=64, windows=4), (1.0, 1.1)),
+    "longppl": (LongPpl(length=512, short=128, texts=2), (0.98, 1.0)),
+    "measure": (Misalignment(lengths=(128, 256), windows=4), (0.98, 1.0)),
+    "compare": (Difference(side_b={"attn": "eager"}, lengths=(512,), windows=2), (2.0, 2.3)),
+    "needles": (Evaluation(tasks=("needle",), lengths=(1024,), depths=(0, 100), samples=3), (1.0, 1.3)),
+    "likelihoods": (
+        Evaluation(tasks=("babilong_qa1",), lengths=(1024,), mode="likelihood", samples=3),
+        (1.0, 1.1),
+    ),
+}
+"""Measurements, and how many times the planned tokens they read, at least and at most.
+
+Proofs come on top, the first time; `compare` also reads how far rounding carries.
+"""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_about_as_many_tokens_are_reported_as_were_planned(
+    name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, reported = list[int](), [0.0]
+
+    @contextlib.contextmanager
+    def reading(self: TokenBar, tokens: int) -> Iterator[None]:
+        planned.append(tokens)
+        progress._WATCH.append(reported.append)
+        yield
+        progress._WATCH.pop()
+
+    monkeypatch.setattr(TokenBar, "reading", reading)
+    measurement, (least, most) = RUNS[name]
+    if isinstance(measurement, Difference):
+        side = measurement.side_b | {"model": subject.model}
+        measurement = measurement.model_copy(update={"side_b": side})
+    run(measurement, subject)
+    assert least <= sum(reported) / sum(planned) <= most

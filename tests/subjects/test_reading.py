@@ -1,7 +1,8 @@
+"""Texts that are read piece by piece, in forks and with padding, against one plain pass over each."""
+
 from __future__ import annotations
 
 import inspect
-import logging
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,9 @@ from transformers import StaticCache
 from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.errors import UsageError
-from lengthwise.subjects import LoadedModel, PieceReader, reader_of
-from lengthwise.subjects import pieces as reading
+from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
+from lengthwise.subjects import pieces as module
+from lengthwise.subjects.branches import CONTINUED, TOGETHER
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
@@ -35,20 +37,22 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def continued() -> Reading:
+    """A reading that takes the shortcut of a cache, or of a tree."""
+    branches = [Branch(place=place, tokens=TOKENS[0, :5], labels=TOKENS[0, :5]) for place in (20, 30)]
+    return Reading(tokens=TOKENS[0], labels=TOKENS[0, :3], branches=branches)
+
+
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
 def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
     """Beyond the attention windows of those that have one (16 tokens), with forks between all pieces."""
     model = loaded(tiny_model(name))
-    assert reader_of(model).cached
-    assert reader_of(model).cached
-    whole = at_once(model)
-    cached, plain = PieceReader(model), PieceReader(model, cached=False)
+    whole, reader = at_once(model), PieceReader(model)
     for begin, end in pairwise(CUTS):
-        for reader in (cached, plain):
-            close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
-            close(reader.fork().read(TOKENS[:, end : end + LOOK]), whole[:, end : end + LOOK])
-            other = reader.fork().read(TOKENS[:, :LOOK])
-            assert not torch.allclose(other, whole[:, end : end + LOOK], atol=1e-2)
+        close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
+        close(reader.fork().read(TOKENS[:, end : end + LOOK]), whole[:, end : end + LOOK])
+        other = reader.fork().read(TOKENS[:, :LOOK])
+        assert not torch.allclose(other, whole[:, end : end + LOOK], atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["cache", "past_key_values"])
@@ -68,8 +72,7 @@ def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPa
     renamed.__signature__ = signature.replace(parameters=parameters)
     monkeypatch.setattr(model.model, "forward", renamed)
     assert cache_argument(model.model) == name
-    reader = reader_of(model)
-    assert reader.cached
+    reader = PieceReader(model)
     for begin, end in pairwise(CUTS):
         close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
 
@@ -126,32 +129,20 @@ def test_full_logits_are_read_in_pieces_too():
     close(reader.read(TOKENS[:, 20:30]), at_once(model)[:, 20:30])
 
 
-def test_positions_that_depend_on_the_input_are_read_from_the_beginning(caplog: pytest.LogCaptureFixture):
-    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    model = loaded(tiny_llama(max_position_embeddings=16, rope_parameters=rope))
-    with caplog.at_level(logging.WARNING):
-        reader, again = reader_of(model), reader_of(model)
-    assert not reader.cached
-    assert not again.cached
-    # One proof and one warning for a model.
-    [record] = caplog.records
-    assert "dynamic" in record.getMessage()
-    # And that is right: the model at once, cut where the fork ended.
-    reader.read(TOKENS[:, :20])
-    expected = model.hidden_states(torch.from_numpy(TOKENS[:, :30]))[:, 20:]
-    torch.testing.assert_close(reader.fork().read(TOKENS[:, 20:30]), expected)
-
-
 def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):
     model = loaded(tiny_llama())
-    right = reading.hidden_states_and_output
+    [expected] = model.read([continued()])
+    model._proofs.clear()
+    right = module.hidden_states_and_output
 
     def wrong(model: Any, **arguments: Any) -> tuple[torch.Tensor, Any]:
         hidden, output = right(model, **arguments)
         return hidden + (cache_among(arguments) is not None), output
 
-    monkeypatch.setattr(reading, "hidden_states_and_output", wrong)
-    assert not reader_of(model).cached
+    monkeypatch.setattr(module, "hidden_states_and_output", wrong)
+    [found] = model.read([continued()])
+    assert model.proofs.up_to == {TOGETHER: 0, CONTINUED: 0}
+    close(torch.cat([found.losses, *found.branches]), torch.cat([expected.losses, *expected.branches]))
 
 
 def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
@@ -164,17 +155,55 @@ def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
     for again in (lambda: reader.read(TOKENS[:, 5:]), reader.fork):
         with pytest.raises(UsageError):
             again()
-    assert not reader_of(model).cached
+    model.read([continued()])
+    assert model.proofs.up_to == {TOGETHER: 0, CONTINUED: 0}
 
 
 def test_layers_that_change_their_tensors_in_place_are_copied():
     model = loaded(tiny_llama())
-    reader = PieceReader(model)
+    reader = PieceReader(model, cache=StaticCache(config=model.config, max_cache_len=64))
     reader.read(TOKENS[:, :10])
-    cache = StaticCache(config=model.config, max_cache_len=64)
-    with torch.no_grad():
-        model.model(input_ids=torch.from_numpy(TOKENS[:, :10]), **{cache_argument(model.model): cache})
-    reader._cache = cache
     assert not reader.takes_padding
     reader.fork().read(TOKENS[:, 20:30])
     close(reader.read(TOKENS[:, 10:20]), at_once(model)[:, 10:20])
+
+
+class Coupled(torch.nn.Module):
+    """Adds the mean of the batch, as an expert whose capacity is shared by the rows."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        found = self.inner(hidden)
+        return found + found.mean(dim=0, keepdim=True)
+
+
+def test_rows_that_change_each_other_are_read_apart(caplog: pytest.LogCaptureFixture):
+    model = loaded(tiny_llama())
+    for layer in model.model.model.layers:
+        layer.mlp = Coupled(layer.mlp)
+    readings = [Reading(tokens=row, labels=row) for row in TOKENS.reshape(5, 10)]
+    apart = [model.read([each])[0].losses for each in readings]
+    for _ in range(2):
+        for found, expected in zip(model.read(readings), apart, strict=True):
+            close(found.losses, expected)
+    [record] = caplog.records
+    assert module.SIDE_BY_SIDE in record.getMessage()
+
+
+def test_rows_side_by_side_are_compared_with_one_pass_once(monkeypatch: pytest.MonkeyPatch):
+    model = loaded(tiny_llama())
+    assert model.head
+    sizes, run = [], model.hidden_states
+
+    def counted(ids: torch.Tensor) -> torch.Tensor:
+        sizes.append(tuple(ids.shape))
+        return run(ids)
+
+    monkeypatch.setattr(model, "hidden_states", counted)
+    rows = [Reading(tokens=row, labels=row) for row in TOKENS.reshape(5, 10)]
+    for some in (rows[:4], rows[:3], rows[:1], rows):
+        model.read(some)
+    assert sizes == [(4, 10), (1, 10), (3, 10), (1, 10), (5, 10), (1, 10)]

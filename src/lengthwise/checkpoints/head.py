@@ -17,6 +17,7 @@ from lengthwise.alignment.fused_head import whole
 from lengthwise.checkpoints.hidden import (
     accepted,
     capture_hidden_states,
+    counted,
     device_of,
     final_hidden_states,
     has_compiled_part,
@@ -102,8 +103,11 @@ def hidden_states_for(
     *,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
+    whole: bool = False,
 ) -> Tensor:
     """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits.
+
+    `whole` as in `final_hidden_states`.
 
     Raises:
         UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
@@ -112,8 +116,11 @@ def hidden_states_for(
     if position_ids is not None:
         _check_positions(model, position_ids)
     if isinstance(head, Head):
-        return final_hidden_states(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+        return final_hidden_states(
+            model, input_ids, position_ids=position_ids, attention_mask=attention_mask, whole=whole
+        )
     arguments = view_arguments(input_ids, position_ids, attention_mask)
+    arguments |= counted(model, input_ids) if whole else {}
     return model(**arguments, **accepted(model, use_cache=False)).logits
 
 

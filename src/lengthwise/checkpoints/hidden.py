@@ -135,6 +135,9 @@ def decoder_of(model: nn.Module) -> nn.Module:
     base = unwrap(model)
     decoder = base.get_decoder()
     if decoder is base:
+        # That of Llama 4, whose prefix is not the name of its part (transformers 5.24).
+        decoder = getattr(base, "model", base)
+    if decoder is base or not isinstance(decoder, nn.Module):
         raise UsageError(f"a {type(base).__name__} is not a transformers causal language model")
     return decoder
 
@@ -242,6 +245,17 @@ def view_arguments(
     return {name: value for name, value in arguments.items() if value is not None}
 
 
+def counted(model: nn.Module, input_ids: Tensor) -> dict[str, Tensor]:
+    """Positions 0, 1, ... of whole texts [B, T], where the model's forward pass takes position ids.
+
+    Without an attention mask: these steps are all +1 (see `view_arguments`), and a mask of ones would make kernels
+    slower.
+    """
+    return accepted(
+        model, position_ids=torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    )
+
+
 def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """`allowed` [N, K] as an attention mask [1, 1, N, K] that every attention takes; eager takes no other."""
     mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
@@ -254,9 +268,14 @@ def final_hidden_states(
     *,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
+    whole: bool = False,
 ) -> Tensor:
-    """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled."""
+    """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled.
+
+    `whole` texts are given the positions 0, 1, ... (see `counted`), which are otherwise left to the model.
+    """
     arguments = view_arguments(input_ids, position_ids, attention_mask)
+    arguments |= counted(model, input_ids) if whole else {}
     hidden, _ = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
     _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:

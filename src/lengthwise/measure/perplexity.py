@@ -26,7 +26,7 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.subjects import Predictor, Reader
+    from lengthwise.subjects import Predictor, Read, Reader
 
 KNOTS = (0.5, 1.0, 2.0)
 ORDERS = 4
@@ -105,7 +105,6 @@ class Perplexity(WindowMeasurement):
         """The sums of each segment; those at other temperatures come from whole distributions."""
         import torch
 
-        from lengthwise.measure.distributions import tempered_losses
         from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
@@ -120,16 +119,12 @@ class Perplexity(WindowMeasurement):
             Reading(tokens=tokens, labels=following, want=want)
             for tokens, following in zip(views, labels, strict=True)
         ]
-        found = []
-        for read, following in zip(self.read(model, items, readings), labels, strict=True):
-            if read.rows is None:
-                found.append(read.losses)
-                continue
-            targets = torch.from_numpy(following.astype(np.int64)).to(read.rows.device)
-            found.append(
-                read.rows.score(lambda logits, some, own=targets: tempered_losses(logits, own[some], KNOTS))
+        pairs = list(zip(self.read(model, items, readings), labels, strict=True))
+        # Segment by segment, so that an error names its own.
+        for own in in_groups(pairs, len(pairs) // len(items)):
+            scores = torch.cat(
+                [_scores(read, each, index * length) for index, (read, each) in enumerate(own)]
             )
-        for scores in torch.cat(found).split(max(self.lengths)):
             if want is Want.LOSS:
                 yield {"targets": len(scores), "loss": scores.sum().item()} | self._by_position(
                     scores, length
@@ -173,6 +168,22 @@ class Perplexity(WindowMeasurement):
             if not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
         ]
         return super().notes(model, other, items, results) + at_the_end
+
+
+def _scores(read: Read, labels: NDArray[np.integer], start: int) -> Tensor:
+    """What is summed of each label of a view that begins `start` tokens into its segment."""
+    import torch
+
+    from lengthwise.checkpoints.head import NonFiniteLogits
+    from lengthwise.measure.distributions import tempered_losses
+
+    if read.rows is None:
+        return read.losses
+    targets = torch.from_numpy(labels.astype(np.int64)).to(read.rows.device)
+    try:
+        return read.rows.score(lambda logits, rows: tempered_losses(logits, targets[rows], KNOTS))
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(start + error.position) from error
 
 
 def _totals(record: Record) -> list[float]:

@@ -8,7 +8,7 @@ token sees the text before its continuation, and the tokens of its continuation 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.subjects.pieces import PieceReader, made_cache
+from lengthwise.subjects.pieces import PieceReader, made_cache, whole_cache
 from lengthwise.subjects.reading import Branch
 
 if TYPE_CHECKING:
@@ -26,18 +26,40 @@ if TYPE_CHECKING:
     from lengthwise.subjects.weights import Weights
 
 TOGETHER = "several continuations in one pass"
+ALONE = "continuation of a text that is cut"
 CONTINUED = "continuation of a text from its cache"
 _MOST_NODES = 512
 """Tokens of continuations in one pass. With a text of 131,072 tokens the mask then takes 135 MB in 16 bits."""
 
 
 def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[Tensor]]:
-    """What the head takes for the tokens of a reading [T, ...], and for those of each of its branches [M, ...]."""
-    tokens, branches = reading.tokens, reading.branches
+    """What the head takes for the tokens of a reading [T, ...], and for those of each of its branches [M, ...].
+
+    Of a reading without labels, only the tokens before its last branch are read.
+    """
+    scored, branches = len(reading.labels) > 0, reading.branches
+    tokens = reading.tokens if scored else reading.tokens[: branches[-1].place]
     if not model.path.in_one_pass:
-        return _along_the_path(model, tokens, branches)
+        return _along_the_path(model, tokens, branches, scored=scored)
+    apart = [_plainly(model, tokens, each) for each in branches if not each.place]
+    text, found = _shared(model, tokens, branches[len(apart) :], scored=scored)
+    return text, apart + found
+
+
+def _shared(
+    model: Weights, tokens: NDArray[Any], branches: Sequence[Branch], *, scored: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """The tokens of a text, where they are `scored`, and branches that are no texts of their own."""
+
+    @cache
+    def text() -> Tensor:
+        return model.hidden_states(torch.from_numpy(tokens.astype(np.int64))[None])[0]
+
+    if not branches:
+        return text(), []
     far = max(range(len(branches)), key=lambda index: _length(branches[index]))
     place = branches[far].place
+    beyond = scored and place < len(tokens)
 
     @cache
     def alone() -> Tensor:
@@ -48,21 +70,25 @@ def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[T
         why = f"the frequencies of {method} rope depend on how many tokens are read in one go"
         model.proofs.refuse(CONTINUED, why, name=model.name)
     if not model.proofs.failed(CONTINUED):
+        if (found := _in_trees(model, tokens, branches)) is not None:
+            return found
         kept: list[tuple[Tensor, list[Tensor]]] = []
-        for shortcut, read in ((TOGETHER, _together), (CONTINUED, _one_by_one)):
 
-            def fast(read: Any = read) -> Tensor:
-                text, found = read(model, tokens, branches)
-                kept.append((text, found))
-                return torch.cat([text[:place], found[far]])
+        def fast() -> Tensor:
+            kept.append(_one_by_one(model, tokens, branches))
+            [(rows, found)] = kept
+            return torch.cat([rows[:place], found[far], *([rows[place:]] if beyond else [])])
 
-            if model.proofs.take(shortcut, _length(branches[far]), fast, alone, name=model.name):
-                return kept[-1]
-    rows = model.hidden_states(torch.from_numpy(tokens)[None])[0] if len(reading.labels) else alone()[:0]
-    return rows, [
-        (alone() if index == far else _plainly(model, tokens, each))[each.place :]
-        for index, each in enumerate(branches)
-    ]
+        def plain() -> Tensor:
+            return torch.cat([alone(), *([text()[place:]] if beyond else [])])
+
+        most = max(_length(branches[far]), len(tokens))
+        if model.proofs.take(CONTINUED, most, fast, plain, name=model.name):
+            return kept[0]
+    # Not the beginning of a longer sequence, whose frequencies may be others.
+    rows = text() if scored else alone()[:0]
+    own = [alone() if index == far else _plainly(model, tokens, each) for index, each in enumerate(branches)]
+    return rows, [each[branch.place :] for each, branch in zip(own, branches, strict=True)]
 
 
 def _length(branch: Branch) -> int:
@@ -91,78 +117,122 @@ def _one_by_one(
     return torch.cat(text), found
 
 
-def _together(
+def _in_trees(
     model: Weights, tokens: NDArray[Any], branches: Sequence[Branch]
+) -> tuple[Tensor, list[Tensor]] | None:
+    """The text in one pass, and its branches in a few; None where that is not to be used.
+
+    The longest branch is compared with a plain pass. One that has no other branch before it would prove nothing of
+    masks and positions: then the longest that has one is compared too.
+    """
+    passes = _passes(branches)
+    behind = [index for one in passes for index in one.paths if one.is_behind(index)]
+    if not behind:
+        return None
+
+    @cache
+    def read() -> tuple[Tensor, list[Tensor]]:
+        return _together(model, tokens, branches, passes)
+
+    asked = {TOGETHER: max(behind, key=lambda index: _length(branches[index]))}
+    far = max(range(len(branches)), key=lambda index: _length(branches[index]))
+    if _length(branches[far]) > _length(branches[asked[TOGETHER]]):
+        asked[ALONE] = far
+    for shortcut, index in asked.items():
+        branch = branches[index]
+
+        def fast(index: int = index, branch: Branch = branch) -> Tensor:
+            text, found = read()
+            return torch.cat([text[: branch.place], found[index]])
+
+        plain = partial(_plainly, model, tokens, branch)
+        if not model.proofs.take(shortcut, _length(branch), fast, plain, name=model.name):
+            return None
+    return read()
+
+
+def _together(
+    model: Weights, tokens: NDArray[Any], branches: Sequence[Branch], passes: Sequence[_Pass]
 ) -> tuple[Tensor, list[Tensor]]:
     """The text in one pass; then the branches from the farthest on, while the text is forgotten.
 
     So no branch is compared with a text of more than twice its own, and the mask stays small.
     """
-    reader = PieceReader(model)
-    text = reader.read(tokens[None])[0]
-    left, found = list(branches), list[Tensor]()
-    while left:
-        some = _of_one_pass(left)
-        left = left[: len(left) - len(some)]
-        reader.cut(some[-1].place)
-        found = _in_one_pass(reader, some, some[-1].place) + found
-    return text, found
+    reader = PieceReader(model, cache=whole_cache(model))
+    text, found = reader.read(tokens[None])[0], dict[int, Tensor]()
+    for one in passes:
+        reader.cut(one.read)
+        states = reader.read_beside(*one.given)
+        found |= {index: states[path] for index, path in one.paths.items()}
+    return text, [found[index] for index in range(len(branches))]
 
 
-class _Tree:
-    """Branches of one pass: those that begin alike at a place share these tokens."""
+class _Pass:
+    """Branches of one pass, after `read` tokens of the text: those that begin alike at a place share these tokens."""
 
-    def __init__(self) -> None:
-        self.nodes: dict[tuple[int, int], int] = {}
+    def __init__(self, branches: Sequence[tuple[int, Branch]]) -> None:
+        self.read = max(branch.place for _, branch in branches)
+        self._nodes: dict[tuple[int, int], int] = {}
         """(the node before it, or -1 - the place of the branch; the token) -> the node."""
-        self.places: list[int] = []
-        self.depths: list[int] = []
+        self._places: list[int] = []
+        self._depths: list[int] = []
+        ordered = sorted(branches, key=lambda each: (each[1].place, len(each[1].tokens)))
+        self.paths = {index: self._path(branch) for index, branch in ordered}
+        """By branch: its nodes."""
 
-    def path(self, branch: Branch) -> list[int]:
-        """The nodes of a branch, new ones added."""
+    def _path(self, branch: Branch) -> list[int]:
         path, before = list[int](), -1 - branch.place
         for depth, token in enumerate(branch.tokens.tolist()):
-            before = self.nodes.setdefault((before, token), len(self.nodes))
-            if before == len(self.places):
-                self.places.append(branch.place)
-                self.depths.append(depth)
+            before = self._nodes.setdefault((before, token), len(self._nodes))
+            if before == len(self._places):
+                self._places.append(branch.place)
+                self._depths.append(depth)
             path.append(before)
         return path
 
+    def __len__(self) -> int:
+        return len(self._nodes)
 
-def _of_one_pass(branches: Sequence[Branch]) -> list[Branch]:
-    """The last of the branches: those of a doubling of the place, of at most `_MOST_NODES` tokens together."""
-    farthest, tree, some = branches[-1].place, _Tree(), list[Branch]()
-    for branch in reversed(branches):
-        tree.path(branch)
-        if some and (2 * branch.place <= farthest or len(tree.nodes) > _MOST_NODES):
-            break
-        some.insert(0, branch)
-    return some
+    @property
+    def _positions(self) -> NDArray[np.int64]:
+        return np.array(self._places) + np.array(self._depths)
+
+    def is_behind(self, index: int) -> bool:
+        """Whether other tokens, or a part of the text that it does not follow, are between a branch and its text."""
+        path = self.paths[index]
+        return bool((self._positions[path] != self.read + np.array(path)).any())
+
+    @property
+    def given(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Tensor]:
+        """What `PieceReader.read_beside` takes."""
+        sees = torch.zeros(len(self), len(self), dtype=torch.bool)
+        for path in self.paths.values():
+            own = torch.tensor(path)
+            sees[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+        text = torch.arange(self.read) < torch.tensor(self._places)[:, None]
+        tokens = np.array([token for _, token in self._nodes])
+        return tokens, self._positions, torch.cat([text, sees], dim=1)
 
 
-def _in_one_pass(reader: PieceReader, branches: Sequence[Branch], read: int) -> list[Tensor]:
-    """Branches [M, ...] each, after a text of `read` tokens."""
-    tree = _Tree()
-    paths = [tree.path(branch) for branch in branches]
-    sees = torch.zeros(len(tree.nodes), len(tree.nodes), dtype=torch.bool)
-    for path in paths:
-        own = torch.tensor(path)
-        sees[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
-    places = torch.tensor(tree.places)
-    text = torch.arange(read) < places[:, None]
-    tokens = np.array([token for _, token in tree.nodes])
-    positions = (places + torch.tensor(tree.depths)).numpy()
-    found = reader.read_beside(tokens, positions, torch.cat([text, sees], dim=1))
-    return [found[path] for path in paths]
+def _passes(branches: Sequence[Branch]) -> list[_Pass]:
+    """The farthest first: each has those of a doubling of the place, of at most `_MOST_NODES` tokens together."""
+    found, some = list[_Pass](), list[tuple[int, Branch]]()
+    for index, branch in reversed(list(enumerate(branches))):
+        more = [*some, (index, branch)]
+        if some and (2 * branch.place <= some[0][1].place or len(_Pass(more)) > _MOST_NODES):
+            found.append(_Pass(some))
+            more = more[-1:]
+        some = more
+    return [*found, _Pass(some)]
 
 
 def _along_the_path(
-    model: Weights, tokens: NDArray[Any], branches: Sequence[Branch]
+    model: Weights, tokens: NDArray[Any], branches: Sequence[Branch], *, scored: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """By the passes of the model's path, over the text and over each branch with the text before it.
 
-    Passes that the text and a branch have in common are made once, which changes nothing.
+    Passes that the text and a branch have in common are made once, which changes nothing. A text that is not `scored`
+    is read as far as branches have it in common.
     """
     most = max([len(tokens), *map(_length, branches)])
     passes, found = model.path.pieces(len(tokens)), dict[int, Tensor]()
@@ -173,7 +243,7 @@ def _along_the_path(
         same = sum(1 for one, other in zip(ends, own, strict=False) if one == other <= branch.place)
         shared.setdefault(same - 1, []).append(index)
     reader, text = PieceReader(model, cache=made_cache(model, most)), list[Tensor]()
-    for step, begin in enumerate(ends):
+    for step, begin in enumerate(ends if scored else ends[: max(shared) + 1]):
         for index in shared.get(step, ()):
             sequence = _sequence(tokens, branches[index])
             fork = reader.fork() if begin else PieceReader(model, cache=made_cache(model, most))
@@ -182,9 +252,9 @@ def _along_the_path(
                 for piece in np.split(sequence[begin:], np.cumsum(_after(model, len(sequence), begin))[:-1])
             ]
             found[index] = torch.cat(parts, dim=1)[0, branches[index].place - begin :]
-        if step < len(passes):
+        if step < (len(passes) if scored else max(shared)):
             text.append(reader.read(tokens[None, begin : begin + passes[step]])[0])
-    return torch.cat(text), [found[index] for index in range(len(branches))]
+    return torch.cat(text) if text else found[0][:0], [found[index] for index in range(len(branches))]
 
 
 def _after(model: Weights, length: int, begin: int) -> list[int]:

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from lengthwise.checkpoints.head import Head
 from lengthwise.checkpoints.hidden import (
     accepted,
-    additive_mask,
     cache_among,
     cache_argument,
     hidden_states_and_output,
 )
-from lengthwise.errors import MissingError, UsageError, reason
+from lengthwise.checkpoints.layer_masks import kinds_of, layer_masks
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
 from lengthwise.subjects.layer_progress import reported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.subjects.weights import Weights
+
+
+SIDE_BY_SIDE = "reading of several texts side by side"
 
 
 class PieceReader:
@@ -43,6 +46,8 @@ class PieceReader:
         self._own = cache is not None
         self._mask: Tensor | None = None
         """[B, tokens read], 0 where it was padding; None before the first piece."""
+        self._padded = False
+        self._frequencies = model.frequencies.fresh
 
     @torch.no_grad()
     def read(self, tokens: NDArray[np.integer] | Tensor, real: Tensor | None = None) -> Tensor:
@@ -56,28 +61,34 @@ class PieceReader:
             What `Weights.head` takes for these tokens, [B, T, ...].
 
         Raises:
-            UsageError: the model keeps no key-value cache that can be continued.
+            UsageError: the model keeps no key-value cache that can be continued, or cannot use the given one.
         """
         # A copy: documents are read-only.
         ids = torch.as_tensor(tokens if isinstance(tokens, Tensor) else np.array(tokens, dtype=np.int64))
         model = self._model
         ids = ids.to(model.device)
+        self._padded = self._padded or (real is not None and not bool(real.all()))
         real = torch.ones_like(ids) if real is None else real.to(ids)
-        arguments: dict[str, Any] = {"input_ids": ids, "use_cache": True}
         first = self._mask is None
-        if self._mask is None:
-            self._mask = real.new_zeros((len(ids), 0))
+        mask = real.new_zeros((len(ids), 0)) if self._mask is None else self._mask
+        positions = (mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
+        self._mask = torch.cat([mask, real], dim=1)
+        # Always: some models count the tokens of a cache in another way, and a cache that forgets counts fewer.
+        arguments: dict[str, Any] = accepted(model.model, position_ids=positions)
         if self._own or not first:
             arguments |= self._continuing
-        positions = (self._mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
-        self._mask = torch.cat([self._mask, real], dim=1)
-        # Without padding the model's own defaults say the same, and are faster.
-        if not bool(self._mask.all()):
-            arguments |= {"attention_mask": self._mask, **accepted(model.model, position_ids=positions)}
-        elif self._own:
-            # A cache that forgets counts fewer tokens than were read.
-            arguments |= accepted(model.model, position_ids=positions)
-        hidden, self._cache = self._run(**arguments)
+        if self._padded:
+            arguments["attention_mask"] = self._mask
+        try:
+            hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments)
+        except Exception as error:
+            if not self._own or isinstance(error, LengthwiseError | torch.OutOfMemoryError):
+                raise
+            raise UsageError(
+                f"{model.name} cannot be read through a {type(self._cache).__name__}: {reason(error)}",
+                expected="a cache that has what its layers keep",
+            ) from error
+        self._frequencies = model.frequencies.kept
         return hidden
 
     @torch.no_grad()
@@ -94,19 +105,21 @@ class PieceReader:
             As `read`, [N, ...].
 
         Raises:
-            UsageError: the cache drops or moves what it was given, or the model takes no position ids.
+            UsageError: the cache drops or moves what it was given, or the model takes no position ids, or has layers
+                for which no mask can be made.
         """
         cache, model = self._continued, self._model
         if not self.takes_padding or not accepted(model.model, position_ids=None):
-            raise UsageError(f"{model.name} has layers that see a part of the text, or takes no position ids")
+            raise UsageError("its cache does not keep all tokens, or it takes no position ids")
         ids, places = (
-            torch.from_numpy(np.array(each, dtype=np.int64))[None].to(model.device)
-            for each in (tokens, positions)
+            torch.from_numpy(np.array(each, dtype=np.int64)).to(model.device) for each in (tokens, positions)
         )
+        keys = torch.cat([torch.arange(allowed.shape[1] - len(places), device=model.device), places])
+        allowed = allowed.to(model.device)
         hidden, _ = self._run(
-            input_ids=ids,
-            position_ids=places,
-            attention_mask=additive_mask(allowed.to(model.device), model.model.dtype),
+            input_ids=ids[None],
+            position_ids=places[None],
+            attention_mask=layer_masks(model.config, allowed, places, keys, model.model.dtype),
             use_cache=True,
             **self._continuing,
         )
@@ -122,14 +135,16 @@ class PieceReader:
 
     def _run(self, **arguments: Any) -> tuple[Tensor, Any]:
         """What the head takes [B, T, ...], and the cache."""
-        model, head = self._model.model, self._model.head
-        with reported(model, arguments["input_ids"].numel()):
+        # Its first use reads a few tokens to prove it.
+        model, head = self._model, self._model.head
+        model.frequencies.set(self._frequencies)
+        with reported(model.model, arguments["input_ids"].numel()):
             if isinstance(head, Head):
-                hidden, output = hidden_states_and_output(model, **arguments)
+                hidden, output = hidden_states_and_output(model.model, **arguments)
             else:
-                output = model(**arguments)
+                output = model.model(**arguments)
                 hidden = output.logits
-        return self._model.at_head(hidden), cache_among(output)
+        return model.at_head(hidden), cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own.
@@ -171,6 +186,15 @@ class PieceReader:
         return {} if name is None else {name: self._continued}
 
 
+def whole_cache(model: Weights) -> Cache | None:
+    """An empty cache that forgets nothing; None where the model's own is one.
+
+    Raises:
+        UsageError: layers that are no attention.
+    """
+    return None if kinds_of(model.config) == ["full_attention"] else DynamicCache()
+
+
 def made_cache(model: Weights, tokens: int) -> Cache | None:
     """An empty cache of the model's path for at most `tokens` tokens; None leaves it to the model.
 
@@ -181,7 +205,8 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
         return None
     try:
         return model.make_cache(model.config, tokens)
-    except (ImportError, ValueError, TypeError) as error:
+    # An offloaded cache without CUDA fails an assertion.
+    except (ImportError, ValueError, TypeError, AssertionError) as error:
         kind = MissingError if isinstance(error, ImportError) else UsageError
         raise kind(f"the cache of {model.name} cannot be made: {reason(error)}") from error
 
@@ -190,6 +215,8 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
 def read_along(model: Weights, ids: Tensor) -> Tensor:
     """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.make_cache`.
 
+    Texts of one length go side by side where that gives what each gives by itself.
+
     Args:
         model: the model.
         ids: [B, T].
@@ -197,6 +224,23 @@ def read_along(model: Weights, ids: Tensor) -> Tensor:
     Raises:
         UsageError: the cache cannot be made for this model, or cannot be continued.
     """
+    if len(ids) == 1:
+        return _along(model, ids)
+    kept: list[Tensor] = []
+
+    def fast() -> Tensor:
+        kept.append(_along(model, ids))
+        return kept[0][-1]
+
+    def plain() -> Tensor:
+        return _along(model, ids[-1:])[0]
+
+    if model.proofs.take(SIDE_BY_SIDE, ids.numel(), fast, plain, name=model.name):
+        return kept[0]
+    return torch.cat([_along(model, row[None]) for row in ids])
+
+
+def _along(model: Weights, ids: Tensor) -> Tensor:
     if model.path.in_one_pass:
         return model.hidden_states(ids)
     reader = PieceReader(model, cache=made_cache(model, ids.shape[1]))

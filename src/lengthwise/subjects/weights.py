@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.extension import Extension, read_extension
+from lengthwise.checkpoints.frequencies import Frequencies
 from lengthwise.checkpoints.head import FullLogits, Head, NonFiniteLogits, find_head, hidden_states_for
 from lengthwise.checkpoints.hidden import device_of
 from lengthwise.checkpoints.position_limits import (
@@ -42,7 +43,6 @@ class Weights:
         adapter: the adapter's folder or hub id, if one was given.
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
-        proofs: which shortcuts it was seen to take without a difference (`lengthwise.subjects.proof`).
         path: which tokens one forward pass reads.
         make_cache: (configuration, most tokens) -> the cache of that path; None: the model makes it.
     """
@@ -54,7 +54,7 @@ class Weights:
     adapter: str | None = None
     config: Any = field(init=False, repr=False)
     max_positions: int | None = field(init=False, repr=False)
-    proofs: Proofs = field(init=False, repr=False, compare=False, default_factory=Proofs)
+    _proofs: dict[str, Proofs] = field(init=False, repr=False, compare=False, default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
     make_cache: Callable[[Any, int], Any] | None = field(default=None, repr=False)
 
@@ -66,6 +66,17 @@ class Weights:
     def head(self) -> Head | FullLogits:
         """The output head, proven at its first use to give the model's own logits; see `find_head`."""
         return find_head(self.model)
+
+    @property
+    def proofs(self) -> Proofs:
+        """Which shortcuts it was seen to take without a difference, with the attention kernel in use."""
+        kernel = str(getattr(self.config, "_attn_implementation", None))
+        return self._proofs.setdefault(kernel, Proofs())
+
+    @cached_property
+    def frequencies(self) -> Frequencies:
+        """What its rotary embeddings keep between passes."""
+        return Frequencies(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -113,7 +124,8 @@ class Weights:
     ) -> Tensor:
         """What `self.head.logits` takes: final hidden states [B, T, d] (full logits for `FullLogits`).
 
-        Without gradients. Position ids need not be consecutive: every token attends to all tokens before it.
+        Without gradients, and whatever was read before. Position ids need not be consecutive: every token attends to
+        all tokens before it. Without them and a mask these are whole texts.
 
         Raises:
             UsageError: more positions than the model's table has.
@@ -123,6 +135,7 @@ class Weights:
             check_positions_fit(self.max_positions, needed, name=self.name)
         # Its first use reads a few tokens to prove it.
         device, head = self.device, self.head
+        self.frequencies.set(self.frequencies.fresh)
         with reported(self.model, input_ids.numel()):
             hidden = hidden_states_for(
                 self.model,
@@ -130,6 +143,7 @@ class Weights:
                 input_ids.to(device),
                 position_ids=None if position_ids is None else position_ids.to(device),
                 attention_mask=None if attention_mask is None else attention_mask.to(device),
+                whole=position_ids is None and attention_mask is None,
             )
         return self.at_head(hidden)
 

@@ -116,11 +116,8 @@ APART = [some_tokens(size, size) for size in (37, 50, 44, 38)]
 """Prompts without a common beginning, of which one begins short of 40 tokens and ends beyond."""
 
 
-NTK = pytest.param("dynamic NTK", marks=pytest.mark.xfail(reason="frequencies of the text before"))
-
-
 @pytest.mark.parametrize("at_once", [1, 4])
-@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "dynamic NTK"), NTK])
+@pytest.mark.parametrize("kind", KINDS)
 def test_replies_are_those_of_plain_passes(kind: str, at_once: int) -> None:
     model = made(kind)
     for prompts in (APART, some_prompts()):

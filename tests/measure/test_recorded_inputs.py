@@ -156,7 +156,7 @@ def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(
 
 def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a case, which begins as `STARTS` says, and check all that its models read and the numbers that it gave."""
-    (bos, adds_bos, begins), verb = STARTS[start], kind.kind
+    (bos, adds_bos, begins), verb = STARTS[start], kind.about.kind
     if verb == "eval":
         tokenizer: Any = tiny_tokenizer(bos_token="<s>")
         tokenizer, text = begins_with_bos(tokenizer) if adds_bos else tokenizer, NONSENSE

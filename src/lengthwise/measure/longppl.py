@@ -225,7 +225,9 @@ class LongPpl(WindowMeasurement):
             contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
             the evaluator's losses with all context, one for each of its tokens but the first.
         """
-        from lengthwise.measure.distributions import in_step, jeffreys
+        import torch
+
+        from lengthwise.measure.distributions import in_step, jeffreys, losses_of
         from lengthwise.subjects import Reading, Want
 
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
@@ -234,15 +236,11 @@ class LongPpl(WindowMeasurement):
         # The last window may be shorter, so it goes alone.
         full = [start for start in starts if start + short + stride <= len(ids)]
         want = Want.ROWS if Want.ROWS in evaluator.gives else Want.LOSS
-        [whole] = evaluator.read(
-            [Reading(tokens=view(ids, 0, len(ids) - 1, bos_id), labels=ids[1:], want=want)]
-        )
+        reading = Reading(tokens=view(ids, 0, len(ids) - 1, bos_id), labels=ids[1:], want=want)
+        [whole] = evaluator.read([reading])
         # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
-        early = min(short + stride, len(ids)) - 1
-        losses = whole.losses.numpy()
-        if whole.rows is not None:
-            losses = whole.rows.losses(ids[1 : early + 1], first=0).numpy()
-        compared, shorter = [np.empty((0, 3))], [np.empty(0)]
+        early = losses_of(whole, ids[1 : short + stride]).numpy()
+        compared = [np.empty((0, 3 if whole.rows else 2))]
         for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
             targets = min(stride, len(ids) - short - group[0])
             readings = [
@@ -253,20 +251,20 @@ class LongPpl(WindowMeasurement):
                 )
                 for start in group
             ]
-            for start, reading, cut in zip(group, readings, evaluator.read(readings), strict=True):
+            for start, labels, cut in zip(
+                group, [each.labels for each in readings], evaluator.read(readings), strict=True
+            ):
+                at = start + short - 1
                 if whole.rows is None or cut.rows is None:
-                    shorter.append(cut.losses.numpy())
+                    found = torch.stack([whole.losses[at : at + targets], cut.losses], dim=1)
                 else:
-                    where = {"first": start + short - 1, "other": len(reading.tokens) - len(reading.labels)}
-                    compared.append(in_step(whole.rows, cut.rows, reading.labels, jeffreys, **where).numpy())
-        disagreement = None
-        loss_short = np.concatenate(shorter)
-        if whole.rows is not None:
-            loss, loss_short, apart = np.concatenate(compared).T
-            losses, disagreement = np.concatenate([losses, loss]), float(apart.sum())
-        loss = losses[early:]
+                    found = in_step(whole.rows, cut.rows, labels, jeffreys, first=at, other=short - 1)
+                compared.append(found.numpy())
+        loss, loss_short, *apart = np.concatenate(compared).T
         key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride
-        return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": disagreement}, losses
+        disagreement = float(apart[0].sum()) if apart else None
+        spans = {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": disagreement}
+        return spans, np.concatenate([early, loss])
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of all texts; `jeffreys` only where the model is its own evaluator, from the same passes."""

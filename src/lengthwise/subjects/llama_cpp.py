@@ -12,7 +12,6 @@ import importlib
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,8 +25,9 @@ from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.reading import Read, Reading, Tokens, Want, naming_bad_logits
 from lengthwise.subjects.rounding import beginning
+from lengthwise.subjects.streamed_rows import StreamedRows
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 
@@ -50,8 +50,6 @@ CACHE_TYPES = {
 """The types of keys and values in the cache, by llama.cpp's names, with their numbers in ggml.h."""
 ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
 """llama.cpp's rope scalings, with their numbers in llama.h."""
-HELD_BYTES = 2**30
-"""At most so many of the logits of a text are kept while another one is read; of a longer one it is read again."""
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
 _BLOCKS, _BLOCK = 1024, 4096
 """Blocks of the file that a fingerprint reads, and the bytes of each."""
@@ -115,8 +113,7 @@ class LlamaCpp:
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
-        self.open: Callable[[], _LlamaCppRows | None] = lambda: None
-        """The rows that are being read."""
+        self._being_read = list[weakref.ref[StreamedRows]]()
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if no context of `tokens` tokens can be made."""
@@ -164,6 +161,11 @@ class LlamaCpp:
         finally:
             c.llama_batch_free(batch)
 
+    def _rows(self, tokens: NDArray[Any], begin: int = 0) -> StreamedRows:
+        """The rows after the tokens [T] of a text, from `begin` on."""
+        start = lambda row: self.logits(tokens, begin + row)  # noqa: E731
+        return StreamedRows(start, len(tokens) - begin, self.vocab_size, self._being_read)
+
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""
         found = []
@@ -171,12 +173,12 @@ class LlamaCpp:
             try:
                 if each.want is not Want.LOSS:
                     first = len(each.tokens) - 1 if each.want is Want.NEXT else 0
-                    found.append(Read(rows=_LlamaCppRows(self, each.tokens, first)))
+                    found.append(Read(rows=self._rows(each.tokens, first)))
                     continue
-                rows = _LlamaCppRows(self, each.tokens) if len(each.labels) else None
+                rows = self._rows(each.tokens) if len(each.labels) else None
                 losses = Read().losses if rows is None else rows.losses(each.labels)
                 branches = [
-                    _LlamaCppRows(self, np.concatenate([each.tokens[: branch.place], branch.tokens])).losses(
+                    self._rows(np.concatenate([each.tokens[: branch.place], branch.tokens])).losses(
                         branch.labels
                     )
                     for branch in each.branches
@@ -300,47 +302,6 @@ class LlamaCpp:
 
     def _last_words(self) -> str:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
-
-
-@dataclass(eq=False)
-class _LlamaCppRows(Rows):
-    """Rows of a text that is read as they are asked for; none are kept."""
-
-    model: LlamaCpp
-    tokens: NDArray[Any]
-    """[T]"""
-    begin: int = 0
-    """The token after which the first row is."""
-    _next: int = field(default=-1, init=False)
-    _logits: Iterator[Tensor] = field(init=False, repr=False)
-    _held: Tensor = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.vocab_size = self.model.vocab_size
-
-    def __len__(self) -> int:
-        return len(self.tokens) - self.begin
-
-    def logits(self, rows: slice) -> Tensor:
-        """See `Rows.logits`."""
-        if rows.start != self._next:
-            if (before := self.model.open()) is not None:
-                before.step_aside()
-            self.model.open = weakref.ref(self)
-            self._logits = self.model.logits(self.tokens, self.begin + rows.start)
-            self._held = torch.empty((0, self.vocab_size))
-        n = rows.stop - rows.start
-        while len(self._held) < n:
-            self._held = torch.cat([self._held, next(self._logits)])
-        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
-        return found
-
-    def step_aside(self) -> None:
-        """Read to the end, before llama.cpp's cache holds another text; or begin again when more rows are wanted."""
-        if 4 * self.vocab_size * (len(self) - self._next) <= HELD_BYTES:
-            self._held = torch.cat([self._held, *self._logits])
-        else:
-            self._next = -1
 
 
 def rope_settings(scaling: str | None) -> dict[str, Any]:

@@ -159,17 +159,17 @@ class Subject(Settings):
     """auto: split every layer over the processes of torchrun."""
     quantize: Annotated[Literal["nf4", "int8"] | None, _WEIGHTS] = None
     """Linear layers in 4 or 8 bits, through bitsandbytes."""
-    attn: Annotated[str | None, PYTHON_ONLY, _WEIGHTS] = None
+    attn: Annotated[str | None, _WEIGHTS] = None
     """Implementation of attention: sdpa, eager, flash_attention_2, ... Default: transformers decides."""
-    kv_cache: Annotated[str | None, PYTHON_ONLY, _NO_ENDPOINT] = None
+    kv_cache: Annotated[str | None, _NO_ENDPOINT] = None
     """A cache of transformers (static, quanto-int4, ...), or the type of llama.cpp's (q8_0, ...)."""
-    cache: Annotated[str | None, PYTHON_ONLY, _WEIGHTS] = None
+    cache: Annotated[str | None, _WEIGHTS] = None
     """module:function that returns a cache of your own."""
-    rope_scaling: Annotated[str | None, PYTHON_ONLY, _GGUF] = None
+    rope_scaling: Annotated[str | None, _GGUF] = None
     """none, linear:FACTOR or yarn:FACTOR. Default: as the file says."""
-    n_ctx: Annotated[Count | None, PYTHON_ONLY, _GGUF] = None
+    n_ctx: Annotated[Count | None, _GGUF] = None
     """Tokens that the context has room for. Default: as many as are read."""
-    read: Annotated[str | None, PYTHON_ONLY, _ALL] = None
+    read: Annotated[str | None, _ALL] = None
     """prefill, chunks=N (of no endpoint), decode or decode=N. Default: prefill; with a cache chunks."""
     text: str = "books"
     """Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
@@ -211,7 +211,7 @@ TAKEN_BY = {
     if isinstance(mark, Takes)
 }
 """By the settings of a model: the kinds of subject that take it."""
-PATH_FIELDS = tuple(name for name, field in Subject.model_fields.items() if PYTHON_ONLY in field.metadata)
+PATH_FIELDS = ("attn", "kv_cache", "cache", "rope_scaling", "n_ctx", "read")
 """The fields of a subject that say along which path it is read."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise import progress
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
@@ -226,3 +227,23 @@ def test_the_key_goes_to_the_server_alone(
     endpoint.served_model = "sk-secret"
     with pytest.raises(LengthwiseError, match=r"busy, \*\*\*"):
         token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
+
+
+def test_replies_are_those_of_the_weights(endpoint: Endpoint, local: LoadedModel) -> None:
+    prompts = [tuple(map(int, IDS[start : start + size])) for start, size in ((0, 20), (7, 33), (0, 26))]
+    whole = local.write(prompts, new_tokens=8)
+    assert endpoint.write(prompts, new_tokens=8) == whole
+    assert all(whole)
+    end = local.tokenizer(whole[0], add_special_tokens=False).input_ids[3]
+    how: dict[str, Any] = {"new_tokens": 8, "stop_ids": frozenset({end})}
+    assert endpoint.write(prompts, **how) == local.write(prompts, **how) != whole
+    # The server writes on; what it wrote is cut.
+    until = {"new_tokens": 8, "until": lambda text: len(text) > 4}
+    assert endpoint.write(prompts, **until) == local.write(prompts, **until) != whole
+
+
+def test_each_answer_moves_the_bar(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[float]()
+    monkeypatch.setattr(progress, "_WATCH", [seen.append])
+    endpoint.write([tuple(map(int, IDS[:20])), tuple(map(int, IDS[:33]))], new_tokens=5)
+    assert sorted(seen) == [20 + 4, 33 + 4]

@@ -126,7 +126,7 @@ class Measurement(Settings):
         """The items that are read together, in order."""
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
-        """What the provenance records besides model, text and settings."""
+        """What the provenance records besides model, text and settings; UsageError for records without a number."""
         return {}
 
     @abc.abstractmethod

@@ -1,0 +1,84 @@
+"""`make zoo`: every verb on a tiny model of every architecture, against whole readings.
+
+    python -m checks.zoo --out DIR [--only NAME...] [--verbs VERB...] [--jobs N]
+
+Each model is kept as DIR/models/NAME.json once it is judged, so that a stopped run continues. --only takes parts of
+names. At the end DIR/results.json has all of them, and what is wrong is printed. `python -m tools.docs.doc_tables
+keep DIR` puts it into the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from checks.zoo.architectures import animals
+from checks.zoo.judge import VERBS, Cell
+from checks.zoo.kept import kept, prepared
+from lengthwise.files import atomic_write_text
+from lengthwise.results import Results, Row
+
+KIND = "zoo"
+
+
+def results_of(every: Sequence[dict[str, Any]]) -> Results:
+    """The cells as rows: an arm is a model, a task is a verb, a metric is a verdict."""
+    rows, why = [], {}
+    for found in sorted(every, key=lambda each: each["name"]):
+        for verb, cell in found["cells"].items():
+            verdict, error, words = Cell(*cell)
+            rows.append(Row(model="", task=verb, metric=verdict, value=error, arm=found["name"]))
+            if words:
+                why.setdefault(found["name"], {})[verb] = words
+    none = {found["name"]: found["none"] for found in every if found["none"]}
+    return Results(
+        kind=KIND,
+        model_name="",
+        config={"why": why, "none": none, "versions": every[0]["versions"]},
+        rows=rows,
+    )
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Judge what is not judged, write the numbers, and print what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
+    parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--verbs", nargs="+", choices=VERBS, default=list(VERBS))
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args(words)
+    wanted = [each for each in animals() if any(part in each.name for part in given.only)]
+    folder, every = given.out / "models", []
+    folder.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(given.jobs, get_context("spawn"), prepared) as pool:
+        waiting = [pool.submit(kept, animal, given.verbs, folder) for animal in wanted]
+        for done in as_completed(waiting):
+            found = done.result()
+            every.append(found)
+            counts = Counter(Cell(*cell).verdict for cell in found["cells"].values())
+            said = found["none"] or ", ".join(
+                f"{count} {verdict}" for verdict, count in sorted(counts.items())
+            )
+            print(
+                f"{len(every):3d} of {len(wanted)}  {found['seconds']:5.1f} s  {found['name']}: {said}",
+                flush=True,
+            )
+    results = results_of(every)
+    atomic_write_text(given.out / "results.json", results.to_json())
+    bad = [row for row in results.rows if row.metric in ("wrong", "crash")]
+    for row in bad:
+        size = "" if row.value is None else f" {row.value:.2g}"
+        print(
+            f"{row.arm}: {row.task}: {row.metric}{size} {results.config['why'].get(row.arm, {}).get(row.task, '')}"
+        )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

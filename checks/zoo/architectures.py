@@ -1,0 +1,154 @@
+"""The animals: each architecture of the installed transformers, and published settings of rope and windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from checks.zoo.shrink import HEAD, HEADS, POSITIONS, WIDTH, shrunk
+from lengthwise.testing import tiny_tokenizer
+
+Settings = dict[str, Any]
+SPREAD = 0.2
+"""The standard deviation of weights. With the usual 0.02 a model of this size predicts the same everywhere."""
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_MIXED = [_SLIDING, _FULL] * 2
+_ORIGINAL = {"rope_theta": 1e4, "original_max_position_embeddings": 48}
+_YARN = _ORIGINAL | {"rope_type": "yarn", "factor": 4.0}
+_LLAMA3 = _ORIGINAL | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_DYNAMIC = {
+    "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
+    "max_position_embeddings": 48,
+}
+_FALCON = {"new_decoder_architecture": False}
+_LONGROPE = _ORIGINAL | {
+    "rope_type": "longrope",
+    "short_factor": [1.0 + 0.05 * index for index in range(HEAD // 2)],
+    "long_factor": [1.0 + 0.9 * index for index in range(HEAD // 2)],
+}
+_PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+
+NEEDED: dict[str, Settings] = {
+    "bailing_hybrid": {"layer_group_size": 2},
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "blenderbot": {"max_position_embeddings": POSITIONS},
+    "cohere": {"logit_scale": 1.0},
+    "cohere2": {"logit_scale": 1.0},
+    "cohere2_moe": {"logit_scale": 1.0},
+    "cohere_compass_text": {
+        "layer_types": [_SLIDING, _SLIDING, _SLIDING, _FULL],
+        "rope_parameters": {_SLIDING: _PLAIN | {"mrope_section": [4, 2, 2]}, _FULL: None},
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 32, "moe_top_k": 2},
+    },
+    "deepseek_v2": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "layer_types": _MIXED},
+    "dots3_note_text": {"apm_config": None},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2, "position_embedding_type": "rope"},
+    "inkling_text": {"logits_mup_width_multiplier": 1.0},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "laguna": {"layer_types": _MIXED},
+    "lfm2": {"layer_types": ["conv", _FULL, "conv", _FULL], "full_attn_idxs": [1, 3]},
+    "lfm2_moe": {"layer_types": ["conv", _FULL, "conv", _FULL]},
+    "longcat_flash": {"head_dim": HEAD // 2, "num_layers": 2, "mla_scale_q_lora": True},
+    "mamba2": {"num_heads": 2 * WIDTH // HEAD},
+    "mellum": {"layer_types": _MIXED},
+    "nemotron": {"num_key_value_heads": 2},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": HEAD, "indexer_budget": 32,
+        "indexer_compress_ratio": 4, "ple_layer_ids": [1], "split_ngram_parts": 4,
+    },
+    "reformer": {"axial_pos_embds_dim": [WIDTH // 2, WIDTH // 2], "axial_pos_shape": [16, POSITIONS // 16]},
+    "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
+    "zamba": {"attention_hidden_size": 2 * WIDTH, "attention_head_dim": 2 * HEAD, "n_mamba_heads": 2},
+    "zamba2": {
+        "attention_hidden_size": 2 * WIDTH, "attention_head_dim": 2 * HEAD, "num_key_value_heads": HEADS,
+        "num_query_groups": HEADS, "layers_block_type": ["mamba", "hybrid"] * 2, "hybrid_layer_ids": [1, 3],
+        "use_mem_rope": True,
+    },
+}  # fmt: skip
+"""By architecture: what a tiny configuration needs that no rule gives."""
+PUBLISHED: dict[str, Settings] = {
+    "llama, a tokenizer with BOS": {},
+    "llama, linear": {"rope_parameters": _PLAIN | {"rope_type": "linear", "factor": 4.0}},
+    "llama, dynamic NTK": _DYNAMIC,
+    "internlm3, dynamic NTK": _DYNAMIC,
+    "llama, YaRN": {"rope_parameters": _YARN},
+    "llama, Llama 3": {"rope_parameters": _LLAMA3},
+    "qwen3, YaRN": {"rope_parameters": _YARN},
+    "deepseek_v3, YaRN": {"rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+    "gpt_oss, YaRN": {"rope_parameters": _YARN | {"truncate": False}},
+    "ministral3, YaRN and scaled queries": {"rope_parameters": _YARN | {"llama_4_scaling_beta": 0.1}},
+    "phi3, LongRoPE": {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 48},
+    "phimoe, LongRoPE": {"rope_parameters": _LONGROPE | {"short_mscale": 1.2, "long_mscale": 1.2}},
+    "phi, partial rope": {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.5}},
+    "gpt_neox, partial rope": {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.25}},
+    "gemma3_text, linear in full layers": {
+        "rope_parameters": {_SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "linear", "factor": 8.0}},
+    },
+    "gemma4_text, proportional": {
+        "rope_parameters": {
+            _SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+        },
+    },
+    "olmo3, YaRN": {"rope_parameters": _YARN},
+    "exaone4, Llama 3": {"rope_parameters": _LLAMA3},
+    "apertus, Llama 3": {"rope_parameters": _LLAMA3},
+    "hunyuan_v1_dense, fixed alpha": {
+        "rope_parameters": _PLAIN | {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+    },
+    "mistral, all layers slide": {"sliding_window": 32},
+    "qwen2, upper layers slide": {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2},
+    "llama4_text, scaled far queries": {"attn_temperature_tuning": True, "floor_scale": 64},
+    "falcon, ALiBi": _FALCON | {"alibi": True, "multi_query": False, "num_kv_heads": HEADS},
+    "falcon, one key head": _FALCON | {"multi_query": True},
+}  # fmt: skip
+"""What published configurations of an architecture set. Lengths are shrunk: 48 tokens for thousands."""
+
+
+class Animal(NamedTuple):
+    """A kind of model of the zoo."""
+
+    name: str
+    architecture: str
+    settings: Settings
+
+
+def animals() -> list[Animal]:
+    """All, by name."""
+    named: dict[str, Settings] = {key: {} for key in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} | PUBLISHED
+    return [Animal(name, name.partition(",")[0], named[name]) for name in sorted(named)]
+
+
+def build(animal: Animal, folder: Path) -> None:
+    """Write a tiny random model of it with a tokenizer, as an ordinary model folder.
+
+    Raises:
+        Exception: transformers makes no such model, or has no text model for it.
+    """
+    kind = CONFIG_MAPPING[animal.architecture]
+    given = shrunk(kind().to_dict()) | NEEDED.get(animal.architecture, {}) | animal.settings
+    config = kind(**given)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        for tensor in model.parameters():
+            spread = float(tensor.detach().std())
+            # Those that are drawn around 0: no decays, gains or steps.
+            if tensor.dim() > 1 and 0 < spread < 0.1 and abs(float(tensor.detach().mean())) < spread:
+                tensor.data *= SPREAD / spread
+    model.save_pretrained(folder)
+    tokenizer = tiny_tokenizer(bos_token="<s>" if "BOS" in animal.name else None)
+    if tokenizer.bos_token:
+        special = [("<s>", tokenizer.bos_token_id)]
+        added = TemplateProcessing(single="<s> $A", special_tokens=special)
+        tokenizer.backend_tokenizer.post_processor = added
+    tokenizer.save_pretrained(folder)

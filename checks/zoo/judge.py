@@ -1,0 +1,111 @@
+"""The verdict of each cell: a verb on a model, against whole readings."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from checks.zoo import verbs
+from checks.zoo.architectures import Animal, build
+from checks.zoo.verbs import CHUNK, DECODED, Case
+from lengthwise.errors import LengthwiseError
+from lengthwise.models.resolve import quiet_transformers
+
+TOLERANCE = 2e-4
+"""Nats, of a mean over tokens or of an answer, that rounding in float32 explains. Faults are of 0.003 and more."""
+
+
+class Cell(NamedTuple):
+    """What came of a verb on a model.
+
+    Args:
+        verdict: equal; refused; transformers (its own cached generation is not what it reads whole); wrong; or crash.
+        error: the largest difference from whole readings, in nats, or of replies the share that is not so.
+        why: why it is refused, or what is wrong, in words.
+    """
+
+    verdict: str
+    error: float | None = None
+    why: str = ""
+
+
+def _numbers(verb: Callable[[Case], Any], case: Case) -> Cell:
+    """Of a verb that must give these numbers on every model."""
+    error = max(abs(said - so) for said, so in verb(case))
+    return Cell("equal" if error <= TOLERANCE else "wrong", error)
+
+
+def _path(case: Case, chunk: int | None, **side: Any) -> Cell:
+    """Of `compare` along a path that the user names: the path itself may be what differs."""
+    [(error, _)] = verbs.compare(case, **side)
+    apart = case.served_apart(chunk)
+    at_fault = apart is not None and apart > TOLERANCE
+    if error <= TOLERANCE:
+        hidden = apart is not None and apart > 10 * TOLERANCE
+        why = f"transformers' own cached generation is {apart:.2g} nats apart, and this says nothing of it"
+        return Cell("wrong", error, why) if hidden else Cell("equal", error)
+    return Cell("transformers", error) if at_fault else Cell("wrong", error)
+
+
+def _replies(case: Case, batch: int) -> Cell:
+    found = list(verbs.replies(case, batch))
+    wrong = [(said, own) for said, so, own in found if said != so]
+    share = len(wrong) / max(1, len(found))
+    if wrong and all(said == own for said, own in wrong):
+        return Cell("transformers", share)
+    return Cell("wrong" if wrong else "equal", share)
+
+
+VERBS: dict[str, Callable[[Case], Cell]] = {
+    "ppl": partial(_numbers, verbs.ppl),
+    "ppl, batches": partial(_numbers, partial(verbs.ppl, batch=3)),
+    "after another text": partial(_numbers, verbs.after_another),
+    "measure": partial(_numbers, verbs.measure),
+    "longppl": partial(_numbers, verbs.longppl),
+    "limit": partial(_numbers, verbs.limit),
+    "compare, decode": lambda case: _path(case, None, read=f"decode={DECODED}"),
+    "compare, chunks": lambda case: _path(case, CHUNK, read=f"chunks={CHUNK}"),
+    "compare, static cache": lambda case: _path(case, CHUNK, read=f"chunks={CHUNK}", kv_cache="static"),
+    "compare, full cache": lambda case: _path(case, CHUNK, read=f"chunks={CHUNK}", kv_cache="full"),
+    "eval, likelihoods": partial(_numbers, verbs.likelihoods),
+    "eval, likelihoods, batches": partial(_numbers, partial(verbs.likelihoods, batch=3)),
+    "eval, replies": partial(_replies, batch=1),
+    "eval, replies, batches": partial(_replies, batch=3),
+}
+"""The columns."""
+
+
+def judged(animal: Animal, names: Sequence[str] = tuple(VERBS)) -> dict[str, Cell] | str:
+    """The cell of each verb on a tiny model of it; or why there is none."""
+    with tempfile.TemporaryDirectory() as kept, quiet_transformers():
+        try:
+            build(animal, Path(kept))
+            case = Case(Path(kept))
+            causal = case.plain.is_causal(case.sample)
+        # Each architecture fails in its own way.
+        except Exception as error:
+            return f"no tiny text model: {_first(error)}"
+        if not causal:
+            return "its plain forward pass sees later tokens"
+        return {name: _cell(VERBS[name], case) for name in names}
+
+
+def _cell(verb: Callable[[Case], Cell], case: Case) -> Cell:
+    try:
+        return verb(case)
+    except LengthwiseError as error:
+        return Cell("refused", None, _first(error))
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        return Cell("crash", None, f"{type(error).__name__}: {_first(error)} ({where})")
+
+
+def _first(error: Exception) -> str:
+    """The first line, without the folder."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0].replace(tempfile.gettempdir(), "")[:200]

@@ -19,7 +19,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo seeds tables tutorials reference docs test suite studies quick chaos recipes cluster lab served compat llamacpp release lint types clean
+.PHONY: help setup demo seeds tables tutorials reference docs test suite studies quick chaos recipes cluster lab zoo served compat llamacpp release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -83,6 +83,9 @@ cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, agai
 
 lab: $(READY)  ## faults planted in the real model, sound pairs, simulations: what compare says of each (two hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m checks.lab --out runs/lab
+
+zoo: $(READY)  ## every verb on a tiny model of each architecture of transformers, against whole readings (25 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m checks.zoo --out runs/zoo
 
 served: $(READY) $(SERVED)/.ready  ## a real server (vLLM on the CPU, an environment of 4 GB) against its checkpoint
 	$(BIN)/python tests/served/real.py --vllm $(SERVED)/bin/vllm --out runs/served

@@ -28,21 +28,31 @@ KIND = "zoo"
 
 
 def results_of(every: Sequence[dict[str, Any]]) -> Results:
-    """The cells as rows: an arm is a model, a task is a verb, a metric is a verdict."""
-    rows, why = [], {}
-    for found in sorted(every, key=lambda each: each["name"]):
-        for verb, cell in found["cells"].items():
-            verdict, error, words = Cell(*cell)
-            rows.append(Row(model="", task=verb, metric=verdict, value=error, arm=found["name"]))
-            if words:
-                why.setdefault(found["name"], {})[verb] = words
-    none = {found["name"]: found["none"] for found in every if found["none"]}
-    return Results(
-        kind=KIND,
-        model_name="",
-        config={"why": why, "none": none, "versions": every[0]["versions"]},
-        rows=rows,
-    )
+    """What is not equal, as rows: an arm is a model, a task is a verb, a metric is a verdict."""
+    cells = {
+        found["name"]: {verb: Cell(*cell) for verb, cell in found["cells"].items()}
+        for found in sorted(every, key=lambda each: each["name"])
+        if not found["none"]
+    }
+    other = [
+        (name, verb, cell)
+        for name, of in cells.items()
+        for verb, cell in of.items()
+        if cell.verdict != "equal"
+    ]
+    tried = Counter(verb for of in cells.values() for verb in of)
+    config = {
+        "versions": every[0]["versions"],
+        "tried": {verb: tried[verb] for verb in VERBS if tried[verb]},
+        "equal": sorted(cells.keys() - {name for name, *_ in other}),
+        "none": {found["name"]: found["none"] for found in every if found["none"]},
+        "why": [[name, verb, cell.why] for name, verb, cell in other if cell.why],
+    }
+    rows = [
+        Row(model="", task=verb, metric=cell.verdict, value=cell.error, arm=name)
+        for name, verb, cell in other
+    ]
+    return Results(kind=KIND, model_name="", config=config, rows=rows)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -71,12 +81,11 @@ def main(words: Sequence[str] | None = None) -> int:
             )
     results = results_of(every)
     atomic_write_text(given.out / "results.json", results.to_json())
+    why = {(name, verb): words for name, verb, words in results.config["why"]}
     bad = [row for row in results.rows if row.metric in ("wrong", "crash")]
     for row in bad:
-        size = "" if row.value is None else f" {row.value:.2g}"
-        print(
-            f"{row.arm}: {row.task}: {row.metric}{size} {results.config['why'].get(row.arm, {}).get(row.task, '')}"
-        )
+        size = "" if row.value is None else f" by {row.value:.2g}"
+        print(f"{row.arm}: {row.task}: {row.metric}{size} {why.get((row.arm, row.task), '')}")
     return 1 if bad else 0
 
 

@@ -37,7 +37,6 @@ _PLAIN = {"rope_type": "default", "rope_theta": 1e4}
 NEEDED: dict[str, Settings] = {
     "bailing_hybrid": {"layer_group_size": 2},
     "bamba": {"attn_layer_indices": [1, 3]},
-    "blenderbot": {"max_position_embeddings": POSITIONS},
     "cohere": {"logit_scale": 1.0},
     "cohere2": {"logit_scale": 1.0},
     "cohere2_moe": {"logit_scale": 1.0},
@@ -51,7 +50,11 @@ NEEDED: dict[str, Settings] = {
     },
     "deepseek_v2": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "layer_types": _MIXED},
-    "dots3_note_text": {"apm_config": None},
+    "dots3_note_text": {
+        "swa_num_attention_heads": HEADS, "swa_num_key_value_heads": HEADS, "swa_q_lora_rank": 8,
+        "swa_kv_lora_rank": 8, "swa_head_dim": 24, "swa_qk_nope_head_dim": HEAD, "swa_v_head_dim": HEAD,
+    },
+    "dots3_note_vision_encoder": {"adapter_in_dim": WIDTH, "adapter_out_dim": WIDTH},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2, "position_embedding_type": "rope"},
     "inkling_text": {"logits_mup_width_multiplier": 1.0},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -61,6 +64,7 @@ NEEDED: dict[str, Settings] = {
     "longcat_flash": {"head_dim": HEAD // 2, "num_layers": 2, "mla_scale_q_lora": True},
     "mamba2": {"num_heads": 2 * WIDTH // HEAD},
     "mellum": {"layer_types": _MIXED},
+    "minimax": {"layer_types": ["linear_attention", _FULL] * 2},
     "nemotron": {"num_key_value_heads": 2},
     "qwen4_exp_text": {
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": HEAD, "indexer_budget": 32,
@@ -76,6 +80,15 @@ NEEDED: dict[str, Settings] = {
     },
 }  # fmt: skip
 """By architecture: what a tiny configuration needs that no rule gives."""
+NO_TEXT = {
+    "blt": "it reads bytes, in patches of its own making",
+    "gemma3n": "its images need the package timm; gemma3n_text is its text model",
+    "gemma4_assistant": "it drafts from the cache of another model",
+    "gemma4_unified_assistant": "it drafts from the cache of another model",
+    "musicgen": "it writes audio codes",
+    "musicgen_melody": "it writes audio codes",
+}
+"""By architecture: why it is no text model by itself."""
 PUBLISHED: dict[str, Settings] = {
     "llama, a tokenizer with BOS": {},
     "llama, linear": {"rope_parameters": _PLAIN | {"rope_type": "linear", "factor": 4.0}},
@@ -134,9 +147,10 @@ def build(animal: Animal, folder: Path) -> None:
     Raises:
         Exception: transformers makes no such model, or has no text model for it.
     """
+    if animal.architecture in NO_TEXT:
+        raise LookupError(NO_TEXT[animal.architecture])
     kind = CONFIG_MAPPING[animal.architecture]
-    given = shrunk(kind().to_dict()) | NEEDED.get(animal.architecture, {}) | animal.settings
-    config = kind(**given)
+    config = kind(**shrunk(kind().to_dict(), NEEDED) | animal.settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LogitsProcessor
 
 Ids = Sequence[int] | NDArray[Any]
 
@@ -44,60 +45,72 @@ class Plain:
         other = [*ids[:half], *reversed(ids[half:])]
         return float((self.log_p(ids) - self.log_p(other))[:half].abs().max()) < 1e-3
 
+    @cached_property
+    def by_length(self) -> bool:
+        """Whether what is said of a text's beginning depends on how long the text is."""
+        ids = np.random.default_rng(0).integers(3, 300, size=160)
+        return float((self.log_p(ids)[:60] - self.log_p(ids[:60])).abs().max()) > 1e-3
+
     def greedy(self, prompt: Ids, count: int) -> tuple[list[int], float]:
         """The likeliest tokens, each after reading everything before it whole; how clear the least clear one is."""
-        ids, clear = list(map(int, prompt)), np.inf
-        for _ in range(count):
-            best = self.log_p(ids)[-1].topk(2)
-            clear = min(clear, float(best.values[0] - best.values[1]))
-            ids.append(int(best.indices[0]))
-        return ids[len(prompt) :], clear
+        written: list[int] = []
+        clear = np.inf
+        while len(written) < count:
+            # Where a later token changes nothing, one pass proves a guess.
+            guess = (
+                [] if self.by_length else (self.generated([*prompt, *written], count - len(written)) or [])
+            )
+            log_p = self.log_p([*prompt, *written, *guess])[len(prompt) + len(written) - 1 :]
+            best = log_p[: count - len(written)].topk(2)
+            for row in range(len(best.values)):
+                clear = min(clear, float(best.values[row, 0] - best.values[row, 1]))
+                written.append(int(best.indices[row, 0]))
+                if row < len(guess) and written[-1] != guess[row]:
+                    break
+        return written, clear
 
     def generated(self, prompt: Ids, count: int) -> list[int] | None:
         """What transformers' `generate` writes greedily; None if it cannot."""
-        return self._generate(prompt, count, [])
+        found = self._generate(prompt, count)
+        return None if found is None else found.sequences[0, len(prompt) :].tolist()
 
-    def served(self, ids: Ids, decode: int, chunk: int | None = None) -> Tensor | None:
+    def served(self, ids: Ids, decode: int, **how: Any) -> Tensor | None:
         """log p of each of the last `decode` tokens, as `generate` computes it; None if it cannot.
 
-        What comes before them is its prompt, which it reads at once or in chunks.
+        What comes before them is its prompt. `how` are fields of its `GenerationConfig`.
         """
-        forced = _Forced(ids[len(ids) - decode :])
-        if self._generate(ids[: len(ids) - decode], decode, [forced], prefill_chunk_size=chunk) is None:
+        start = len(ids) - decode
+        found = self._generate(ids[:start], decode, forced=ids[start:], **how)
+        if found is None:
             return None
-        return torch.cat(forced.seen).double().log_softmax(dim=-1)
+        rows = torch.arange(decode), torch.tensor(list(map(int, ids[start:])))
+        return torch.cat(found.logits).double().log_softmax(dim=-1)[rows]
 
     @torch.no_grad()
-    def _generate(self, prompt: Ids, count: int, processors: list[Any], **how: Any) -> list[int] | None:
-        ids = torch.tensor([list(map(int, prompt))])
-        given = {name: value for name, value in how.items() if value is not None}
+    def _generate(self, prompt: Ids, count: int, *, forced: Ids = (), **how: Any) -> Any:
+        model, ids = copy.deepcopy(self.model), torch.tensor([list(map(int, prompt))])
+        # Of the model's own settings none counts: some force or forbid tokens.
+        model.generation_config = GenerationConfig(max_new_tokens=count, pad_token_id=0, **how)
         try:
-            found = copy.deepcopy(self.model).generate(
+            return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=count,
-                min_new_tokens=count,
-                do_sample=False,
-                num_beams=1,
-                pad_token_id=0,
-                eos_token_id=None,
-                logits_processor=processors,
-                **given,
+                logits_processor=[_Forced(len(prompt), forced)] if len(forced) else [],
+                return_dict_in_generate=True,
+                output_logits=True,
             )
         # Some architectures cannot generate, each in its own way.
         except Exception:
             return None
-        return found[0, len(prompt) :].tolist()
 
 
 class _Forced(LogitsProcessor):
-    """Keeps what is predicted, and lets these tokens be written."""
+    """These tokens are written, whatever is predicted."""
 
-    def __init__(self, tokens: Ids) -> None:
-        self.tokens, self.seen = list(map(int, tokens)), []
+    def __init__(self, start: int, tokens: Ids) -> None:
+        self.start, self.tokens = start, list(map(int, tokens))
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        self.seen.append(scores.clone())
         forced = torch.full_like(scores, -torch.inf)
-        forced[:, self.tokens[len(self.seen) - 1]] = 0.0
+        forced[:, self.tokens[input_ids.shape[1] - self.start]] = 0.0
         return forced

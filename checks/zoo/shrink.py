@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 TOKENS = 320
 """Ids of the tokenizer. The special tokens that architectures ask for are behind them, so no text holds one."""
-VOCABULARY, WIDTH, LAYERS, HEADS, HEAD, WINDOW, POSITIONS = 336, 64, 4, 4, 16, 32, 512
+VOCABULARY, WIDTH, LAYERS, HEADS, HEAD, WINDOW, POSITIONS = 336, 64, 4, 4, 16, 32, 1024
 
 _SMALL = (
     (r"type_vocab|task_type|n_langs|num_nextn|num_codebooks|num_mem_blocks|max_distance|token_(id|index)", None),
+    # With few heads an indexer often scores exactly 0, and which of equal scores are kept is not defined.
+    (r"index(er)?_n_heads", None),
     (r"vocab", VOCABULARY),
     (r"^(hidden_size|d_model|n_embd|dim|emb_dim|embedding_(dim|size)|word_embed_proj_dim|lru_width)$", WIDTH),
     (r"^(attention_hidden_size|(in|out)put_embedding_size|mamba_d_ssm|router_hidden_size)$", WIDTH),
@@ -49,16 +52,21 @@ _SPECIAL = (
 def _small(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_small(name, each) for each in value]
+    if isinstance(value, dict):
+        return {each: _small(str(each), inner) for each, inner in value.items()}
     if type(value) is not int:
         return value
     small = next((small for pattern, small in _SMALL if re.search(pattern, name)), None)
     if small is None or value <= 0:
         return value
-    return small if small == VOCABULARY else min(value, small)
+    return small if small in (VOCABULARY, POSITIONS) else min(value, small)
 
 
-def shrunk(default: dict[str, Any]) -> dict[str, Any]:
-    """The settings that make a configuration tiny, of its default ones; those of configurations inside it too."""
+def shrunk(default: dict[str, Any], needed: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings that make a configuration tiny, of its default ones; those of configurations inside it too.
+
+    `needed` are those of an architecture that no rule gives.
+    """
     layers = {default.get(name) for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers")} - {
         None
     }
@@ -69,20 +77,23 @@ def shrunk(default: dict[str, Any]) -> dict[str, Any]:
             found[name] = TOKENS + _SPECIAL.index(name)
         elif name == "eos_token_id":
             found[name] = 0
-        elif name == "is_decoder":
+        elif name in ("is_decoder", "causal"):
             found[name] = True
         elif latent and name in ("head_dim", "qk_head_dim", "num_key_value_heads"):
             # They follow from other numbers.
             found |= {"num_key_value_heads": HEADS} if name == "num_key_value_heads" else {}
         elif name == "head_dim" and value is None:
             found[name] = HEAD
-        elif isinstance(value, dict):
-            if "model_type" in value:
-                found[name] = {"model_type": value["model_type"], **shrunk(value)}
+        elif isinstance(value, dict) and "model_type" in value:
+            found[name] = {"model_type": value["model_type"], **shrunk(value, needed)}
         elif isinstance(value, list) and len(value) in layers:
             # Every kind of layer that there is.
             distinct = [each for index, each in enumerate(value) if each not in value[:index]]
             found[name] = [_small(name, distinct[index % len(distinct)]) for index in range(LAYERS)]
-        elif not name.startswith("_") and (small := _small(name, value)) != value:
+        elif (
+            name != "per_layer_config"
+            and not name.startswith("_")
+            and (small := _small(name, value)) != value
+        ):
             found[name] = small
-    return found
+    return found | needed.get(str(default.get("model_type")), {})

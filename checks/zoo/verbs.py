@@ -81,14 +81,13 @@ class Case:
         """Losses of the tokens start + 1 .. start + length, each with those from `start` on before it."""
         return self.plain.losses(self.view(ids[start : start + length]), ids[start + 1 : start + length + 1])
 
-    def served_apart(self, chunk: int | None) -> float | None:
-        """How far transformers' own cached generation is from whole readings, by the loss of a token at most."""
-        log_p = self.plain.served(self.sample, DECODED, chunk)
+    def served_apart(self, **how: Any) -> float | None:
+        """How far transformers' own cached generation is from whole readings, on average over tokens."""
+        log_p = self.plain.served(self.sample, DECODED, **how)
         if log_p is None:
             return None
-        labels = self.sample[-DECODED:]
-        rows = torch.arange(DECODED)
-        return float((log_p - self.plain.log_p(self.sample)[-DECODED - 1 : -1])[rows, labels].abs().mean())
+        whole = self.plain.losses(self.sample[:-1], self.sample[-DECODED:])
+        return float(np.abs(log_p.numpy() + whole).mean())
 
 
 def ppl(case: Case, batch: int = 1) -> Iterator[Pair]:

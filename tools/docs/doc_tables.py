@@ -163,6 +163,12 @@ def _lab(results: Results, which: str) -> Table:
     return getattr(lab_tables, f"{which}_table")(results)
 
 
+def _zoo(results: Results, which: str) -> Table:
+    from tools.docs import zoo_tables
+
+    return getattr(zoo_tables, f"{which}_table")(results)
+
+
 def _hardware(root: Path, which: str) -> Table:
     from tools.docs.hardware import TABLES
 
@@ -180,6 +186,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "limits": _limits,
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "lab": lambda root, name, which: _lab(kept_run(root, name), which),
+    "zoo": lambda root, which: _zoo(kept_run(root, "zoo"), which),
     "llamacpp": lambda root, name: _llamacpp(kept_run(root, name)),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
@@ -274,6 +281,7 @@ def show(results: Results) -> list[Table]:
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "tiny-books": lambda: [_tiny_books(results)],
         "lab": lambda: [_lab(results, which) for which in ("faults", "sound", "nulls")],
+        "zoo": lambda: [_zoo(results, which) for which in ("verbs", "others", "equal", "none")],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verbs")],
         "llamacpp-real": lambda: [_llamacpp(results)],
         "sharded-recipes": lambda: [_recipe_runs(results)],

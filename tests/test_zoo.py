@@ -1,0 +1,66 @@
+"""One model of each kind, tiny and random: what every verb says of it is what its plain forward pass says.
+
+`make zoo` asks the same of every architecture that transformers has (`checks/zoo`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks.zoo.architectures import animals, build
+from checks.zoo.judge import cell_of
+from checks.zoo.verbs import Case
+
+ANIMALS = {
+    "llama": "plain rope",
+    "llama, dynamic NTK": "frequencies that depend on the longest text so far",
+    "qwen3, YaRN": "scaled frequencies and queries",
+    "phi3, LongRoPE": "other frequencies beyond a length",
+    "gemma3_text, linear in full layers": "sliding and full layers, each with a rope",
+    "llama4_text": "chunked attention, layers without positions",
+    "falcon, ALiBi": "distances in place of positions",
+    "gpt2": "a table of positions",
+    "roberta": "a table whose positions begin behind the padding",
+    "gpt_oss": "attention sinks, experts",
+    "deepseek_v3": "latent keys, experts",
+    "bamba": "recurrent and full layers, the first recurrent",
+    "jamba": "a recurrent state that is dropped where several tokens follow",
+    "minimax": "linear and full layers",
+    "rwkv": "a state that is no cache",
+}
+FASTEST = (
+    "ppl, batches", "after another text", "measure", "longppl", "limit", "compare, decode", "compare, chunks",
+    "eval, likelihoods, batches", "eval, replies, batches",
+)  # fmt: skip
+"""The verbs that are tried; the others read the same, one at a time or through another cache."""
+EXPECTED: dict[tuple[str, str], tuple[str, str]] = {}
+"""What is refused, or a fault of transformers: the verdict, and a word of the reason."""
+FAULTS: dict[tuple[str, str], str] = {}
+"""What is wrong today, and why. Who mends it takes the line away."""
+
+
+@cache
+def _case(name: str, folder: Path) -> Case:
+    [animal] = (each for each in animals() if each.name == name)
+    build(animal, folder / name)
+    return Case(folder / name)
+
+
+def _cells() -> Iterator[Any]:
+    for cell in product(ANIMALS, FASTEST):
+        marks = [pytest.mark.xfail(strict=True, reason=FAULTS[cell])] if cell in FAULTS else []
+        yield pytest.param(*cell, marks=marks, id=": ".join(cell))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "verb"), list(_cells()))
+def test_a_verb_says_what_the_plain_forward_pass_says(name, verb, tmp_path_factory):
+    cell = cell_of(_case(name, tmp_path_factory.getbasetemp()), verb)
+    verdict, words = EXPECTED.get((name, verb), ("equal", ""))
+    assert (cell.verdict, words in cell.why) == (verdict, True), cell

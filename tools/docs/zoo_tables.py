@@ -1,0 +1,73 @@
+"""What `make zoo` found, as tables of the documentation: which verbs are right on which architectures."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lengthwise.report.tables import Cell, Table
+from lengthwise.results import Results, Row
+
+_VERDICTS = {
+    "refused": "refused",
+    "transformers": "transformers' own fault",
+    "wrong": "not equal",
+    "crash": "an error of Python",
+}
+
+
+def verbs_table(results: Results) -> Table:
+    """A line for each verb: on how many models it says what their plain forward passes say, and what else comes."""
+    found = Counter((row.task, row.metric) for row in results.rows)
+    lines: list[list[Cell]] = []
+    for verb, tried in results.config["tried"].items():
+        other = [found[verb, verdict] for verdict in _VERDICTS]
+        lines.append([verb, str(tried - sum(other)), *map(str, other)])
+    return Table(columns=["verb", "equal", *_VERDICTS.values()], rows=lines)
+
+
+def others_table(results: Results) -> Table:
+    """A line for all models of which the same verbs are not equal, for the same reason."""
+    why = {(name, verb): words for name, verb, words in results.config["why"]}
+    by_model: dict[tuple[str, str, str], list[Row]] = {}
+    for row in results.rows:
+        words = why.get((row.arm, row.task), "")
+        by_model.setdefault((row.arm or "", row.metric, words), []).append(row)
+    lines: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+    for (name, verdict, words), rows in by_model.items():
+        verbs = "; ".join(row.task for row in rows)
+        largest = max((row.value or 0.0 for row in rows), default=0.0)
+        lines.setdefault((verdict, words, verbs), []).append((name, largest))
+    order = list(_VERDICTS)
+    return Table(
+        columns=["models", "verbs", "what", "nats, at most", "why"],
+        rows=[
+            [
+                "; ".join(name for name, _ in some),
+                verbs,
+                _VERDICTS[verdict],
+                f"{largest:.2g}" if (largest := max(size for _, size in some)) else "",
+                words,
+            ]
+            for (verdict, words, verbs), some in sorted(
+                lines.items(), key=lambda each: order.index(each[0][0])
+            )
+        ],
+    )
+
+
+def equal_table(results: Results) -> Table:
+    """The models of which every verb is equal, by architecture; beside its own settings those that were tried."""
+    found: dict[str, list[str]] = {}
+    for name in results.config["equal"]:
+        architecture, _, settings = name.partition(", ")
+        found.setdefault(architecture, []).extend([settings] if settings else [])
+    return Table(
+        columns=["architecture", "also with"], rows=[[name, ", ".join(own)] for name, own in found.items()]
+    )
+
+
+def none_table(results: Results) -> Table:
+    """The architectures that are not in the zoo, and why."""
+    return Table(
+        columns=["architecture", "why"], rows=[list(each) for each in results.config["none"].items()]
+    )

@@ -50,7 +50,6 @@ class Evaluation(Measurement):
         # The source of the questions shows in the questions themselves.
         no_facts=("data", "stories", "templates"),
         caches=2,
-        along_paths=True,
     )
 
     tasks: Annotated[tuple[str, ...], MinLen(1), Parameter("TASK...")]

@@ -113,7 +113,6 @@ class Difference(RepeatedWindows):
         reads="either",
         second="side_b",
         no_facts=("side_b",),
-        along_paths=True,
     )
 
     side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})

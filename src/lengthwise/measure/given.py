@@ -106,20 +106,12 @@ def fingerprints_of(
 
 
 def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
-    """The config of a run: running it again repeats the run.
-
-    Raises:
-        UsageError: the subject has a reading path, and the measurement reads along its own.
-    """
+    """The config of a run: running it again repeats the run. Of the path it has what is given."""
     config = subject.model_dump(mode="json")
-    if not measurement.about.along_paths:
-        for name in PATH_FIELDS:
-            if config.pop(name) is not None:
-                raise UsageError(
-                    f"{name} is given, and {measurement.about.kind} reads a text in its own way",
-                    fix="`lengthwise compare` reads along a path, through any cache",
-                )
-    return config | measurement.model_dump(mode="json")
+    path = {name for name in PATH_FIELDS if config[name] is None}
+    return {name: value for name, value in config.items() if name not in path} | measurement.model_dump(
+        mode="json"
+    )
 
 
 def _name_of(model: ModelLike) -> str:

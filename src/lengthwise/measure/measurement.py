@@ -71,8 +71,6 @@ class About:
     """Whether items are read one by one; `batch_size` then counts the short contexts within."""
     caches: int = 0
     """How often the keys and values of an input are in memory; a copy continues it."""
-    along_paths: bool = False
-    """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
 
 
 @dataclass(frozen=True, kw_only=True)

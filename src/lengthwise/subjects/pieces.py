@@ -251,7 +251,9 @@ def _along(model: Weights, ids: Tensor) -> Tensor:
 
 def _copied(cache: Any) -> Any:
     """A cache that grows on its own from here. Layers that replace their tensors share them."""
-    if not all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers):
+    simple = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    # A class of its own keeps more: MiniMax's the states of its linear attention.
+    if type(cache) is not DynamicCache or not simple:
         return copy.deepcopy(cache)
     copied = copy.copy(cache)
     copied.layers = [copy.copy(layer) for layer in cache.layers]

@@ -1,0 +1,157 @@
+"""What a reading gives depends on nothing that was read before, on no other one of its batch, and on no shortcut.
+
+The oracle of each reading is a model of its own, which has read nothing else, and reads it whole along the same path.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from lengthwise import extend
+from lengthwise.errors import LengthwiseError
+from lengthwise.settings import Subject
+from lengthwise.subjects import Branch, LoadedModel, Reading
+from lengthwise.subjects.path import KV_CACHES, ReadingPath, cache_maker, reading_path
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.subjects.test_writing import KINDS, SIZES
+
+LENGTH = 40
+"""The original length of every rope below."""
+ROPES: dict[str, dict[str, Any]] = {
+    "YaRN": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": LENGTH},
+    "llama3": {
+        "rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": LENGTH,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    },
+    "linear": {"rope_type": "linear", "factor": 4.0},
+}  # fmt: skip
+GEMMA = {
+    "head_dim": 8, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "max_position_embeddings": LENGTH,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+    },
+}  # fmt: skip
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("llama", {"rope_parameters": {"rope_theta": 1e4, **rope}}) for name, rope in ROPES.items()},
+    "dynamic NTK in one kind of layer": ("gemma3_text", GEMMA),
+    "ALiBi that takes position ids": ("falcon", {"alibi": True, "new_decoder_architecture": False}),
+    "learned positions with an offset": ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "states inside its layers": (
+        "recurrent_gemma",
+        {"lru_width": 32, "attention_window_size": 16, "block_types": ["recurrent", "attention"]},
+    ),
+}
+EXTENDED = {"dynamic_ntk": {}, "clex": {}, "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]}, "yarn": {}}
+"""lengthwise's own methods by 4."""
+EVERY = [*KINDS, *MORE, *EXTENDED]
+SIZES_READ = (20, LENGTH, LENGTH + 1, 70, LENGTH, 20)
+PATHS = {"one pass": ReadingPath(), "chunks": ReadingPath(chunk=24), "decode": ReadingPath(decode=9)}
+
+
+def made(kind: str, path: ReadingPath) -> LoadedModel:
+    torch.manual_seed(1)
+    if kind in EXTENDED:
+        model: Any = tiny_llama(max_position_embeddings=LENGTH)
+        extend(model, kind, factor=4, **EXTENDED[kind])
+    else:
+        model_type, settings = (KINDS | MORE)[kind]
+        config = AutoConfig.for_model(model_type, **(SIZES | settings))
+        model = AutoModelForCausalLM.from_config(config)
+    loaded = LoadedModel(model.eval(), tiny_tokenizer(), kind, "memory")
+    loaded.path = path
+    return loaded
+
+
+def text(size: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([size, seed]).integers(1, 320, size + 1)
+
+
+def reading(size: int, seed: int, *, branches: bool) -> Reading:
+    ids = text(size, seed)
+    places = (size // 2, size - 3) if branches else ()
+    sides = [Branch(place=place, tokens=text(7, place)[:-1], labels=text(7, place)[1:]) for place in places]
+    return Reading(tokens=ids[:-1], labels=ids[1:], branches=sides)
+
+
+def alone(fresh: Any, asked: Reading) -> torch.Tensor:
+    """The losses of a text and of each branch with the text before it, each read by a model of its own."""
+    found = [fresh().read([Reading(tokens=asked.tokens, labels=asked.labels)])[0].losses]
+    for branch in asked.branches:
+        whole = np.concatenate([asked.tokens[: branch.place], branch.tokens])
+        found.append(fresh().read([Reading(tokens=whole, labels=branch.labels)])[0].losses)
+    return torch.cat(found)
+
+
+def together(model: LoadedModel, asked: list[Reading]) -> list[torch.Tensor]:
+    return [torch.cat([read.losses, *read.branches]) for read in model.read(asked)]
+
+
+@cache
+def expected(kind: str, path: str, size: int, seed: int, branches: bool) -> torch.Tensor:
+    return alone(lambda: made(kind, PATHS[path]), reading(size, seed, branches=branches))
+
+
+def readable(kind: str, path: str) -> bool:
+    return path == "one pass" or kind not in ("mamba", "states inside its layers")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_was_read_before_changes_nothing(kind: str, path: str) -> None:
+    """Each text after a shorter and a longer one, below, at and beyond the original length; alone and in batches."""
+    if not readable(kind, path):
+        pytest.skip("it keeps no cache that can be continued")
+    model = made(kind, PATHS[path])
+    for batch in (1, 3):
+        for size in SIZES_READ:
+            asked = [reading(size, seed, branches=False) for seed in range(batch)]
+            for seed, found in enumerate(together(model, asked)):
+                torch.testing.assert_close(
+                    found, expected(kind, path, size, seed, False), rtol=1e-4, atol=1e-4
+                )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_branch_changes_neither_its_text_nor_the_next(kind: str, path: str) -> None:
+    if not readable(kind, path):
+        pytest.skip("it keeps no cache that can be continued")
+    model = made(kind, PATHS[path])
+    for size in SIZES_READ:
+        [found] = together(model, [reading(size, 0, branches=True)])
+        torch.testing.assert_close(found, expected(kind, path, size, 0, True), rtol=1e-4, atol=1e-4)
+
+
+def through(cache: str, path: ReadingPath) -> LoadedModel:
+    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    model.make_cache = cache_maker(Subject(model="tiny", kv_cache=cache))
+    model.path = path
+    return model
+
+
+@pytest.mark.parametrize("path", ["chunks=24", "decode=9"])
+@pytest.mark.parametrize("cache", KV_CACHES)
+def test_a_branch_through_a_cache_is_its_whole_sequence_alone(cache: str, path: str) -> None:
+    along = reading_path(Subject(model="tiny", kv_cache=cache, read=path))
+    asked = reading(90, 0, branches=True)
+    try:
+        whole = alone(lambda: through(cache, along), asked)
+    except LengthwiseError as error:
+        # A package or a device that this machine does not have.
+        pytest.skip(str(error))
+    model = through(cache, along)
+    for _ in range(2):
+        [found] = together(model, [asked])
+        torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4)
+    rows = [reading(90, seed, branches=False) for seed in range(3)]
+    for seed, found in enumerate(together(model, rows)):
+        own = alone(lambda: through(cache, along), rows[seed])
+        torch.testing.assert_close(found, own, rtol=1e-3, atol=1e-3)

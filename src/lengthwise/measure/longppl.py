@@ -187,6 +187,8 @@ class LongPpl(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
+        from lengthwise.subjects import Reading
+
         for item in items:
             text, found = item.content
             ids, offsets = _encode(model, text)
@@ -197,7 +199,9 @@ class LongPpl(WindowMeasurement):
                     losses, jeffreys = own, found["jeffreys"]
             if losses is None:
                 model.check_ready(len(ids))
-                losses = self._losses(model, ids)
+                tokens = view(ids, 0, len(ids) - 1, self.bos_id(model))
+                [read] = model.read([Reading(tokens=tokens, labels=ids[1:])])
+                losses = read.losses.numpy()
             key = tokens_within(offsets, found["spans"])
             yield {
                 "key_tokens": len(key),
@@ -208,14 +212,6 @@ class LongPpl(WindowMeasurement):
                 "compared": found["compared"],
                 "jeffreys": jeffreys,
             }
-
-    def _losses(self, model: Predictor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
-        from lengthwise.subjects import Reading
-
-        whole = view(ids, 0, len(ids), self.bos_id(model))
-        [read] = model.read([Reading(tokens=whole[:-1], labels=ids[1:])])
-        return read.losses.numpy()
 
     def find_key_tokens(self, evaluator: Predictor, text: str) -> tuple[Record, NDArray[np.float64]]:
         """The key tokens of a text of any length, of which the evaluator reads `batch_size` short windows at a time.
@@ -233,32 +229,24 @@ class LongPpl(WindowMeasurement):
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
         ids, offsets = _encode(evaluator, text)
         starts = range(stride, max(stride, len(ids) - short), stride)
-        # The last window may be shorter, so it goes alone.
-        full = [start for start in starts if start + short + stride <= len(ids)]
         want = Want.ROWS if Want.ROWS in evaluator.gives else Want.LOSS
         reading = Reading(tokens=view(ids, 0, len(ids) - 1, bos_id), labels=ids[1:], want=want)
         [whole] = evaluator.read([reading])
         # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
         early = losses_of(whole, ids[1 : short + stride]).numpy()
         compared = [np.empty((0, 3 if whole.rows else 2))]
-        for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
-            targets = min(stride, len(ids) - short - group[0])
+        for group in in_groups(starts, self.batch_size):
+            labels = [ids[start + short : start + short + stride] for start in group]
             readings = [
-                Reading(
-                    tokens=view(ids, start, short + targets - 1, bos_id),
-                    labels=ids[start + short : start + short + targets],
-                    want=want,
-                )
-                for start in group
+                Reading(tokens=view(ids, start, short + len(own) - 1, bos_id), labels=own, want=want)
+                for start, own in zip(group, labels, strict=True)
             ]
-            for start, labels, cut in zip(
-                group, [each.labels for each in readings], evaluator.read(readings), strict=True
-            ):
+            for start, own, cut in zip(group, labels, evaluator.read(readings), strict=True):
                 at = start + short - 1
                 if whole.rows is None or cut.rows is None:
-                    found = torch.stack([whole.losses[at : at + targets], cut.losses], dim=1)
+                    found = torch.stack([whole.losses[at : at + len(own)], cut.losses], dim=1)
                 else:
-                    found = in_step(whole.rows, cut.rows, labels, jeffreys, first=at, other=short - 1)
+                    found = in_step(whole.rows, cut.rows, own, jeffreys, first=at, other=short - 1)
                 compared.append(found.numpy())
         loss, loss_short, *apart = np.concatenate(compared).T
         key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride

@@ -16,7 +16,7 @@ from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, w
 from lengthwise.cli.output import print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.settings import PATH_FIELDS, Dtype, Subject, override
+from lengthwise.settings import Dtype, Subject, override
 
 if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
@@ -50,8 +50,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
-    hidden = () if kind.about.along_paths else PATH_FIELDS
-    return with_fields(verb, hidden=hidden if kind.about.fail_above else (*hidden, "threshold"))
+    return with_fields(verb, hidden=() if kind.about.fail_above else ("threshold",))
 
 
 def extend(

@@ -244,7 +244,6 @@ class KeptPredictions(RepeatedWindows):
         metrics={"loss": "cross entropy of the next token"},
         reads="either",
         no_facts=("cached_from",),
-        along_paths=True,
     )
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:

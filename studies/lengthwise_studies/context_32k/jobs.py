@@ -8,6 +8,8 @@ from pathlib import Path
 
 CACHES = ("hqq-int8", "quanto-int4", "quanto-int2", "hqq-int4", "hqq-int2", "dynamic")
 """`dynamic` keeps all bits: what chunks alone change."""
+BITS = ("hqq-int4", "hqq-int2", "hqq-int8", "dynamic", "quanto-int4", "quanto-int2")
+"""The same, for how far back a model uses its context through them."""
 TASKS = {
     "needle": ("needle_single", "needle_multi_key"),
     "chains": ("chains",),
@@ -51,6 +53,7 @@ class Scale:
         context, beyond: tokens of the longest contexts; the model was trained for the first.
         windows: documents of each text.
         lengths: tokens of the windows that are read through a cache.
+        served: tokens of the longest context that is read through a cache.
         prompts, questions: tokens of the prompts of tasks; questions of each task, length and depth.
         shards: processes for the fault lab; its scale, and which rows (all, if empty).
     """
@@ -62,6 +65,7 @@ class Scale:
     reference: int = 1024
     windows: int = 8
     lengths: tuple[int, ...] = (2048, 8192)
+    served: int = 8192
     prompts: tuple[int, ...] = (4096, 16_384)
     questions: int = 16
     shards: int = 11
@@ -79,6 +83,7 @@ SCALES = {
         reference=32,
         windows=4,
         lengths=(512,),
+        served=256,
         prompts=(512,),
         questions=1,
         shards=2,
@@ -113,6 +118,19 @@ def jobs(scale: Scale, texts: Path, out: Path) -> Iterator[Job]:
         job = _limit(f"limit-{text}-yarn2", "yarn", extended, scale.beyond, words, scale, out)
         yield replace(job, after=(first,))
     yield from _caches(scale, scale.model, "caches", texts, out)
+    for model in (scale.other, scale.model):
+        for cache in BITS:
+            name = f"served-{model}-{cache}"
+            words = ("limit", model, *_texts(texts)["books"], "--dtype", "bfloat16", "--kv-cache", cache)
+            words += (
+                "--read",
+                "chunks=512",
+                "--max-length",
+                str(scale.served),
+                "--limit",
+                str(scale.windows),
+            )
+            yield _run(name, f"served-{model}", (*words, *_into(out, name)), model)
     for length in scale.prompts:
         for family, tasks in TASKS.items():
             name = f"tasks-{family}-{length}"

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    QuantizedCache,
+    QuantizedLayer,
+)
 
 from lengthwise.checkpoints.head import Head
 from lengthwise.checkpoints.hidden import (
@@ -251,9 +258,10 @@ def _along(model: Weights, ids: Tensor) -> Tensor:
 
 def _copied(cache: Any) -> Any:
     """A cache that grows on its own from here. Layers that replace their tensors share them."""
-    simple = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    replacing = (DynamicLayer, DynamicSlidingWindowLayer)
+    simple = all(type(layer) in replacing or isinstance(layer, QuantizedLayer) for layer in cache.layers)
     # A class of its own keeps more: MiniMax's the states of its linear attention.
-    if type(cache) is not DynamicCache or not simple:
+    if type(cache) not in (DynamicCache, QuantizedCache) or not simple:
         return copy.deepcopy(cache)
     copied = copy.copy(cache)
     copied.layers = [copy.copy(layer) for layer in cache.layers]

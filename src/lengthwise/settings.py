@@ -211,8 +211,6 @@ TAKEN_BY = {
     if isinstance(mark, Takes)
 }
 """By the settings of a model: the kinds of subject that take it."""
-PATH_FIELDS = ("attn", "kv_cache", "cache", "rope_scaling", "n_ctx", "read")
-"""The fields of a subject that say along which path it is read."""
 
 
 def _mistakes(kind: Any, error: ValidationError) -> Iterator[LengthwiseError]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement
-from lengthwise.settings import PATH_FIELDS, Subject
+from lengthwise.settings import Subject
 from lengthwise.text import Corpus, TokenDocuments, as_corpus
 
 if TYPE_CHECKING:
@@ -106,12 +106,8 @@ def fingerprints_of(
 
 
 def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
-    """The config of a run: running it again repeats the run. Of the path it has what is given."""
-    config = subject.model_dump(mode="json")
-    path = {name for name in PATH_FIELDS if config[name] is None}
-    return {name: value for name, value in config.items() if name not in path} | measurement.model_dump(
-        mode="json"
-    )
+    """The config of a run: running it again repeats the run."""
+    return subject.model_dump(mode="json") | measurement.model_dump(mode="json")
 
 
 def _name_of(model: ModelLike) -> str:

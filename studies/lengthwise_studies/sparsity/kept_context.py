@@ -191,6 +191,8 @@ def check_removal(model: LoadedModel, length: int) -> None:
             expected=f"windows of at most {reach} tokens for this model",
             fix=f"length={reach}",
         )
+    if not model.path.in_one_pass:
+        raise _cannot_remove(model, "it is read in several passes")
     if (method := model.rope_by_length) is not None:
         raise _cannot_remove(model, f"{method} rope depends on how many tokens are read in one go")
     ids = torch.from_numpy(np.random.default_rng(0).integers(model.vocab_size, size=(1, _PROBE)))

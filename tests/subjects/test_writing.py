@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from lengthwise.checkpoints.head import NonFiniteLogits
+from lengthwise.checkpoints.head import FullLogits, NonFiniteLogits
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
@@ -265,3 +265,13 @@ def test_logits_that_are_not_finite_are_refused() -> None:
     with pytest.raises(NonFiniteLogits) as caught:
         model.write(some_prompts(), new_tokens=2)
     assert caught.value.model == "llama-gqa"
+
+
+def test_full_logits_are_compared_as_they_are() -> None:
+    """Not with the ends of a reply struck out."""
+    model, prompts = as_loaded(tiny_model("llama-gqa", eos_token_id=None).double()), some_prompts()
+    how: dict[str, Any] = {"new_tokens": 4, "stop_ids": frozenset({5, 6}), "at_least": 4}
+    expected = model.write(prompts, **how)
+    model.__dict__["head"] = FullLogits("for the test")
+    assert model.write(prompts, **how) == expected
+    assert 0 not in model.proofs.up_to.values()

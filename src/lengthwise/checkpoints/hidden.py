@@ -60,15 +60,16 @@ def is_fsdp2(module: nn.Module) -> bool:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model as a whole (single layers may be compiled)."""
-    return any(map(_runs_compiled, (*shells_of(model), decoder_of(model))))
+    return any(map(runs_compiled, (*shells_of(model), decoder_of(model))))
 
 
 def has_compiled_part(model: nn.Module) -> bool:
     """Whether torch.compile runs the model or any part of it."""
-    return any(map(_runs_compiled, model.modules()))
+    return any(map(runs_compiled, model.modules()))
 
 
-def _runs_compiled(module: nn.Module) -> bool:
+def runs_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile runs this module."""
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
-from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
 from lengthwise.progress import advance, watched
 
-_LONG = 512
+_LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
 
 
@@ -20,8 +20,7 @@ def reported(model: nn.Module, tokens: int) -> Iterator[None]:
     if not watched():
         yield
         return
-    # A hook would make torch.compile compile again.
-    layers = _layers(model) if tokens >= _LONG and not has_compiled_part(model) else []
+    layers = _layers(model) if tokens >= _LONG else []
     with ExitStack() as hooks:
         for layer in layers:
             handle = layer.register_forward_hook(lambda *_: advance(tokens / len(layers)))
@@ -32,6 +31,9 @@ def reported(model: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of the decoder; none where it does not keep them in a list."""
+    """The layers of the decoder; none where it keeps no list of them, or torch would compile again for a hook."""
+    if is_compiled(model):
+        return []
     lists = [list(child) for child in decoder_of(model).children() if isinstance(child, nn.ModuleList)]
-    return max(lists, key=len, default=[])
+    layers = max(lists, key=len, default=[])
+    return [] if any(runs_compiled(layer) for layer in layers) else layers

@@ -64,7 +64,8 @@ class Replies:
         """
         require_finite(logits)
         if len(self.chosen) < self._at_least:
-            logits[:, self._stops] = -torch.inf
+            # A copy: full logits are what is compared with a plain pass.
+            logits = logits.index_fill(1, torch.tensor(self._stops, device=logits.device), -torch.inf)
         self.chosen.append(logits.argmax(dim=-1))
         chosen = self.chosen[-1].tolist()
         for row in sorted(self._unfinished):
@@ -270,7 +271,8 @@ def _along_the_path(
 
 def _eos_ids(model: Weights) -> frozenset[int]:
     settings: Any = unwrap(model.model).generation_config
-    ids = [getattr(settings, "eos_token_id", None), model.config.eos_token_id, model.tokenizer.eos_token_id]
+    owners = (settings, model.config, model.tokenizer)
+    ids = [getattr(owner, "eos_token_id", None) for owner in owners]
     return frozenset(
         one for some in ids if some is not None for one in (some if isinstance(some, list) else [some])
     )

@@ -221,8 +221,6 @@ class LongPpl(WindowMeasurement):
             contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
             the evaluator's losses with all context, one for each of its tokens but the first.
         """
-        import torch
-
         from lengthwise.measure.distributions import in_step, jeffreys, losses_of
         from lengthwise.subjects import Reading, Want
 
@@ -244,15 +242,14 @@ class LongPpl(WindowMeasurement):
             for start, own, cut in zip(group, labels, evaluator.read(readings), strict=True):
                 at = start + short - 1
                 if whole.rows is None or cut.rows is None:
-                    found = torch.stack([whole.losses[at : at + len(own)], cut.losses], dim=1)
+                    compared.append(np.stack([whole.losses[at : at + len(own)], cut.losses], axis=1))
                 else:
-                    found = in_step(whole.rows, cut.rows, own, jeffreys, first=at, other=short - 1)
-                compared.append(found.numpy())
+                    rows = in_step(whole.rows, cut.rows, own, jeffreys, first=at, other=short - 1)
+                    compared.append(rows.numpy())
         loss, loss_short, *apart = np.concatenate(compared).T
         key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride
-        disagreement = float(apart[0].sum()) if apart else None
-        spans = {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": disagreement}
-        return spans, np.concatenate([early, loss])
+        found = {"spans": joined(offsets[key]), "compared": len(loss)}
+        return found | {"jeffreys": float(apart[0].sum()) if apart else None}, np.concatenate([early, loss])
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of all texts; `jeffreys` only where the model is its own evaluator, from the same passes."""

@@ -52,7 +52,13 @@ _DECODER = "`decoder_of` takes a model that is its own decoder for none"
 FAULTS: dict[tuple[str, str], str] = {
     **{
         ("llama, dynamic NTK", verb): _LATEST
-        for verb in ("ppl", "longppl", "after another text", "eval, replies, batches")
+        for verb in (
+            "ppl",
+            "longppl",
+            "after another text",
+            "eval, likelihoods, batches",
+            "eval, replies, batches",
+        )
     },
     **{("llama4_text", verb): _DECODER for verb in TRIED},
     ("bamba", "compare, decode"): _POSITIONS,

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from checks.zoo.shrink import HEAD, HEADS, POSITIONS, WIDTH, shrunk
-from lengthwise.testing import tiny_tokenizer
+from checks.zoo.shrink import HEAD, HEADS, POSITIONS, TOKENS, WIDTH, shrunk
 
 Settings = dict[str, Any]
+_NEEDLES = (
+    "A storekeeper wrote down some locker numbers in the middle of the text below. Remember them; you will be asked "
+    "for them at the end.\n\nQuestion: What is the locker number of the bell?\nAnswer: The locker number of it is"
+)
 SPREAD = 0.2
 """The standard deviation of weights. With the usual 0.02 a model of this size predicts the same everywhere."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -160,9 +164,21 @@ def build(animal: Animal, folder: Path) -> None:
             if tensor.dim() > 1 and 0 < spread < 0.1 and abs(float(tensor.detach().mean())) < spread:
                 tensor.data *= SPREAD / spread
     model.save_pretrained(folder)
-    tokenizer = tiny_tokenizer(bos_token="<s>" if "BOS" in animal.name else None)
-    if tokenizer.bos_token:
-        special = [("<s>", tokenizer.bos_token_id)]
-        added = TemplateProcessing(single="<s> $A", special_tokens=special)
-        tokenizer.backend_tokenizer.post_processor = added
-    tokenizer.save_pretrained(folder)
+    _tokenizer("<s>" if "BOS" in animal.name else None).save_pretrained(folder)
+
+
+def _tokenizer(bos: str | None) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of TOKENS ids that knows the words of the needle tasks, so that their prompts are short."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer, inner.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    special, alphabet = ["<|end|>", *([bos] if bos else [])], pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=TOKENS, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    inner.train_from_iterator([_NEEDLES], trainer)
+    if bos:
+        inner.post_processor = TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token=bos, eos_token="<|end|>")

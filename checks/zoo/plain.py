@@ -67,6 +67,7 @@ class Plain:
                 written.append(int(best.indices[row, 0]))
                 if row < len(guess) and written[-1] != guess[row]:
                     break
+            guess = []
         return written, clear
 
     def generated(self, prompt: Ids, count: int) -> list[int] | None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-TOKENS = 320
+TOKENS = 400
 """Ids of the tokenizer. The special tokens that architectures ask for are behind them, so no text holds one."""
-VOCABULARY, WIDTH, LAYERS, HEADS, HEAD, WINDOW, POSITIONS = 336, 64, 4, 4, 16, 32, 1024
+VOCABULARY, WIDTH, LAYERS, HEADS, HEAD, WINDOW, POSITIONS = 416, 64, 4, 4, 16, 32, 1024
 
 _SMALL = (
     (r"type_vocab|task_type|n_langs|num_nextn|num_codebooks|num_mem_blocks|max_distance|token_(id|index)", None),

@@ -22,7 +22,7 @@ from lengthwise.text import Corpus
 Pair = tuple[float, float]
 """What a verb says, and what is so."""
 LENGTH, REFERENCE, PASSAGE, SCORED, SHORT, STRIDE = 128, 32, 16, 12, 32, 16
-DECODED, CHUNK, PROMPT, EOS = 24, 50, 370, 0
+DECODED, CHUNK, PROMPT, EOS = 24, 50, 200, 0
 
 
 def made_up(characters: int, seed: int) -> str:

@@ -53,6 +53,8 @@ NEEDED: dict[str, Settings] = {
         "ffn_config": {"ffn_hidden_size": 32, "moe_top_k": 2},
     },
     "deepseek_v2": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    # Which of nearly equal scores it keeps is a matter of rounding.
+    "doge": {"keep_window_size": POSITIONS},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "layer_types": _MIXED},
     "dots3_note_text": {
         "swa_num_attention_heads": HEADS, "swa_num_key_value_heads": HEADS, "swa_q_lora_rank": 8,
@@ -86,6 +88,9 @@ NEEDED: dict[str, Settings] = {
 """By architecture: what a tiny configuration needs that no rule gives."""
 NO_TEXT = {
     "blt": "it reads bytes, in patches of its own making",
+    "dots3_note": "only its images are large; dots3_note_text is its text model",
+    "emu3": "AutoModelForCausalLM makes its text model, and does not load it",
+    "mllama": "AutoModelForCausalLM makes its text model, and does not load it",
     "gemma3n": "its images need the package timm; gemma3n_text is its text model",
     "gemma4_assistant": "it drafts from the cache of another model",
     "gemma4_unified_assistant": "it drafts from the cache of another model",
@@ -159,7 +164,10 @@ def build(animal: Animal, folder: Path) -> None:
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)
         for tensor in model.parameters():
-            spread = float(tensor.detach().std())
+            if not tensor.any():
+                # Biases, sinks and gates that begin with nothing would change nothing.
+                tensor.data.normal_(std=SPREAD / 2)
+            spread = float(tensor.detach().std()) if tensor.numel() > 1 else 0.0
             # Those that are drawn around 0: no decays, gains or steps.
             if tensor.dim() > 1 and 0 < spread < 0.1 and abs(float(tensor.detach().mean())) < spread:
                 tensor.data *= SPREAD / spread

@@ -90,7 +90,7 @@ def judged(animal: Animal, names: Sequence[str]) -> dict[str, Cell] | str:
             causal = case.plain.is_causal(case.sample)
         # Each architecture fails in its own way.
         except Exception as error:
-            return f"no tiny text model: {_first(error)}"
+            return _first(error)
         if not causal:
             return "its plain forward pass sees later tokens"
         return {name: cell_of(case, name) for name in names}

@@ -43,32 +43,10 @@ EXPECTED: dict[tuple[str, str], tuple[str, str]] = {
     ("llama, dynamic NTK", "compare, decode"): ("transformers", ""),
     ("llama, dynamic NTK", "compare, chunks"): ("transformers", ""),
     ("jamba", "compare, chunks"): ("transformers", ""),
+    ("mamba", "compare, decode"): ("refused", "takes no cache"),
+    ("mamba", "compare, chunks"): ("refused", "takes no cache"),
 }
 """What is no equality: refused or a fault of transformers, and a word of the reason."""
-_LATEST = "the rope module keeps the frequencies of the longest text so far, and no reading resets it"
-_POSITIONS = "cached passes leave positions to the model (`PieceReader.read`)"
-_NO_CACHE = "without an argument for its cache a piece is read alone (`PieceReader._continuing`)"
-_DECODER = "`decoder_of` takes a model that is its own decoder for none"
-FAULTS: dict[tuple[str, str], str] = {
-    **{
-        ("llama, dynamic NTK", verb): _LATEST
-        for verb in (
-            "ppl",
-            "longppl",
-            "after another text",
-            "eval, likelihoods, batches",
-            "eval, replies, batches",
-        )
-    },
-    **{("llama4_text", verb): _DECODER for verb in TRIED},
-    ("bamba", "compare, decode"): _POSITIONS,
-    ("bamba", "compare, chunks"): _POSITIONS,
-    ("minimax", "compare, decode"): _POSITIONS,
-    ("minimax", "compare, chunks"): _POSITIONS,
-    ("mamba", "compare, decode"): _NO_CACHE,
-    ("mamba", "compare, chunks"): _NO_CACHE,
-}
-"""What is wrong today, and why. Who mends it takes the line away."""
 
 
 @cache
@@ -83,8 +61,7 @@ def _cells() -> Iterator[Any]:
         *product(ANIMALS, TRIED),
         *product(("llama", "llama, dynamic NTK"), ("ppl", "measure", "longppl")),
     ]:
-        marks = [pytest.mark.xfail(strict=True, reason=FAULTS[cell])] if cell in FAULTS else []
-        yield pytest.param(*cell, marks=marks, id=": ".join(cell))
+        yield pytest.param(*cell, id=": ".join(cell))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -145,8 +145,9 @@ def longppl(case: Case) -> Iterator[Pair]:
     for record in case.run(_longppl(0.0)).records.values():
         # Its places are characters.
         ids = case.ids(TEXTS[record["document"]][record["start"] : record["end"]])
-        log_p = case.plain.log_p(case.view(ids))
-        whole, parts = case.plain.losses(case.view(ids), [*ids[1:], 0])[:-1], []
+        # The last token is a label alone, which frequencies by the length of the text show.
+        log_p = case.plain.log_p(case.view(ids[:-1]))
+        whole, parts = case.plain.losses(case.view(ids[:-1]), ids[1:]), []
         jeffreys = []
         for start in range(STRIDE, LENGTH - SHORT, STRIDE):
             count = min(STRIDE, LENGTH - SHORT - start)

@@ -252,9 +252,29 @@ def counted(model: nn.Module, input_ids: Tensor) -> dict[str, Tensor]:
     Without an attention mask: these steps are all +1 (see `view_arguments`), and a mask of ones would make kernels
     slower.
     """
-    return accepted(
-        model, position_ids=torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-    )
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device) + first_position(model)
+    return accepted(model, position_ids=positions.expand_as(input_ids))
+
+
+POSITION_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
+"""Names of tables with one row per position in transformers' models."""
+_FIRST: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+
+
+def first_position(model: nn.Module) -> int:
+    """The position of a text's first token: 0, but where a table of positions begins with padding (RoBERTa)."""
+    base = unwrap(model)
+    if base not in _FIRST:
+        _FIRST[base] = max(
+            (
+                module.padding_idx + 1
+                for name, module in base.named_modules()
+                if isinstance(module, nn.Embedding) and module.padding_idx is not None
+                if name.rpartition(".")[2] in POSITION_TABLES
+            ),
+            default=0,
+        )
+    return _FIRST[base]
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:

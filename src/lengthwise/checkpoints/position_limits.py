@@ -7,13 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.hidden import POSITION_TABLES, first_position, unwrap
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS
 
 _LENGTH = "original_max_position_embeddings"
-# Names of tables with one row per position in transformers' models.
-_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
 
 
 def max_positions(model: nn.Module) -> int | None:
@@ -25,14 +23,14 @@ def max_positions(model: nn.Module) -> int | None:
     config: Any = base.config
     limit = getattr(config.get_text_config(), "max_position_embeddings", None)
     learned = any(
-        isinstance(module, nn.Embedding) and name.rpartition(".")[2] in _TABLES
+        isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES
         for name, module in base.named_modules()
     )
     fixed = any(
-        name.rpartition(".")[2] in _TABLES and buffer.shape[0] == limit
+        name.rpartition(".")[2] in POSITION_TABLES and buffer.shape[0] == limit
         for name, buffer in base.named_buffers()
     )
-    return limit if learned or fixed else None
+    return limit - first_position(model) if limit is not None and (learned or fixed) else None
 
 
 def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: str | None = None) -> None:

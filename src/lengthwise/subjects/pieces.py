@@ -22,6 +22,7 @@ from lengthwise.checkpoints.hidden import (
     accepted,
     cache_among,
     cache_argument,
+    first_position,
     hidden_states_and_output,
 )
 from lengthwise.checkpoints.layer_masks import kinds_of, layer_masks
@@ -81,7 +82,9 @@ class PieceReader:
         positions = (mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
         self._mask = torch.cat([mask, real], dim=1)
         # Always: some models count the tokens of a cache in another way, and a cache that forgets counts fewer.
-        arguments: dict[str, Any] = accepted(model.model, position_ids=positions)
+        arguments: dict[str, Any] = accepted(
+            model.model, position_ids=positions + first_position(model.model)
+        )
         if self._own or not first:
             arguments |= self._continuing
         if self._padded:
@@ -125,7 +128,7 @@ class PieceReader:
         allowed = allowed.to(model.device)
         hidden, _ = self._run(
             input_ids=ids[None],
-            position_ids=places[None],
+            position_ids=places[None] + first_position(model.model),
             attention_mask=layer_masks(model.config, allowed, places, keys, model.model.dtype),
             use_cache=True,
             **self._continuing,
@@ -190,7 +193,12 @@ class PieceReader:
     def _continuing(self) -> dict[str, Cache]:
         """The argument by which a forward pass continues what was read."""
         name = cache_argument(self._model.model)
-        return {} if name is None else {name: self._continued}
+        if name is None:
+            raise UsageError(
+                f"{self._model.name} takes no cache of keys and values",
+                expected="one pass, or a model whose forward pass can go on from such a cache",
+            )
+        return {name: self._continued}
 
 
 def whole_cache(model: Weights) -> Cache | None:

@@ -29,6 +29,8 @@ class LongPerplexity(Perplexity):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each segment."""
+        from lengthwise.subjects import Reading
+
         length, bos_id = items[0].longest, self.bos_id(model)
         if length in self.tempered:
             yield from super().score(model, items, other)
@@ -36,8 +38,11 @@ class LongPerplexity(Perplexity):
         for item in items:
             ids = item.content.ids
             views = [view(ids, start, length, bos_id) for start in range(0, len(ids) - 1, length)]
-            losses = self.losses(model, [item], views, list(ids[1:].reshape(-1, length)))
-            own = np.concatenate([each.numpy() for each in losses])
+            readings = [
+                Reading(tokens=tokens, labels=labels)
+                for tokens, labels in zip(views, ids[1:].reshape(-1, length), strict=True)
+            ]
+            own = np.concatenate([read.losses.numpy() for read in self.read(model, [item], readings)])
             yield {"targets": len(own), "loss": float(own.sum())} | self._binned(own, length)
 
     def _binned(self, own: np.ndarray, length: int) -> Record:

@@ -177,6 +177,7 @@ def _hardware(root: Path, which: str) -> Table:
 
 MAKERS: dict[str, Callable[..., Table]] = {
     "gpu": lambda root, shape: _from("gpu_table").objective_table(root, shape),
+    "context-32k": lambda root, which: _from("context_32k").TABLES[which](root),
     "real": lambda root, which: _from("real_tables").TABLES[which](root),
     "far": lambda root, name, *which: _far(kept_run(root, name), *which),
     "far-summary": lambda root: _from("far_summary").summary_table(root),
@@ -270,13 +271,12 @@ def show(results: Results) -> list[Table]:
         from tools.docs.task_tables import against_chance, by_quarter
 
         tasks = results.config["tasks"]
-        if len(tasks) == 1 and any(row.depth is not None for row in results.rows):
+        # A group of tasks has no answers by depth.
+        if {row.task for row in results.rows} == {tasks[0]} and any(row.depth for row in results.rows):
             return [_answers_by_depth(results, tasks[0])]
         return [against_chance([results]), by_quarter([results])]
-    if kind == "limit":
-        from tools.docs.task_tables import limits
-
-        return [limits([results])]
+    if kind in ("limit", "compare"):
+        return [_from("context_32k").read_of(results)]
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "tiny-books": lambda: [_tiny_books(results)],

@@ -79,12 +79,12 @@ def limits(runs: Sequence[Results]) -> Table:
         if extension is not None:
             name = f"with {extension['method']} x{extension['factor']:g}"
         sound, used = found["sound_up_to"], found["used_up_to"]
-        rows.append([name, f"{sound.length:,}", _in_tokens(sound), _in_tokens(used)])
+        rows.append([name, f"{sound.length:,}", in_tokens(sound), in_tokens(used)])
     columns = ["", "windows of", "predictions stay sound up to", "context is still used up to"]
     return Table(columns=columns, rows=rows, caption="")
 
 
-def _in_tokens(row: Row) -> str:
+def in_tokens(row: Row) -> str:
     """`10,496 [10,368, 10,752]`; where measuring ended first, `at least` and an interval without an end."""
     if row.value is None:
         return "not known"

@@ -1,0 +1,138 @@
+"""The kept study of a model with 32,768 tokens: what its page and the README say in sentences, and its pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lengthwise.report.tables import Estimate
+from lengthwise.results import Results, Row
+from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, keep_study
+from tools.docs.kept_results import kept_run, kept_runs, results_folder
+from tools.docs.task_tables import in_tokens
+
+ROOT = Path(__file__).parents[2]
+PAGE = re.sub(
+    r"<!-- table.*?end of table -->",
+    "",
+    (ROOT / "docs" / "explanation" / "a-32k-model.md").read_text(),
+    flags=re.DOTALL,
+)
+WORDS = " ".join(PAGE.split())
+
+
+def number(run: str, metric: str, *, length: int | None = None, distance: int | None = None) -> Row:
+    [found] = [
+        row
+        for row in kept_run(ROOT, run).rows
+        if row.metric == metric and row.distance == distance and row.position is None
+        if length in (None, row.length)
+    ]
+    return found
+
+
+def said(row: Row) -> str:
+    return Estimate(row.value or 0.0, row.ci_low, row.ci_high).text
+
+
+def benefit(run: str, distance: int) -> str:
+    return f"{number(run, 'benefit', distance=distance).value:.2f}"
+
+
+def test_the_page_says_the_limits_of_the_run() -> None:
+    used = in_tokens(number("limit-books-beyond", "used_up_to"))
+    assert f"up to {used} tokens back" in WORDS
+    assert used.split(" ")[0] in (ROOT / "README.md").read_text().split("lengthwise measures")[0]
+    extended = number("limit-books-yarn2", "used_up_to")
+    assert extended.at_least
+    assert f"at least {extended.value:,.0f} tokens" in WORDS
+    for text in ("books", "code"):
+        for way in ("beyond", "yarn2"):
+            sound = number(f"limit-{text}-{way}", "sound_up_to")
+            assert (sound.value, sound.at_least) == (65_536, True)
+    assert number("limit-books", "used_up_to").at_least
+
+
+def test_the_page_says_the_benefits_of_the_run() -> None:
+    within, beyond, farthest = (benefit("limit-books-beyond", each) for each in (32_768, 41_285, 65_472))
+    assert (
+        f"back is worth {within} nats per token, one 41,285 back {beyond}, and one 65,472 back {farthest}"
+        in WORDS
+    )
+    assert f"back is worth {said(number('limit-books-yarn2', 'benefit', distance=65_472))} nats" in WORDS
+    nearby = [f"{number(f'limit-books-{way}', 'benefit_nearby').value:.2f}" for way in ("yarn2", "beyond")]
+    assert f"{nearby[0]} with YaRN and {nearby[1]} without" in WORDS
+    code = number("limit-code-beyond", "benefit", distance=52_016)
+    assert f"worth {code.value:.2f} [{code.ci_low:.2f}, {code.ci_high:.2f}] nats as trained" in WORDS
+    assert f"and {benefit('limit-code-yarn2', 52_016)} with YaRN" in WORDS
+    unclear = number("limit-code-beyond", "benefit", distance=41_285)
+    assert f"{unclear.value:.1f} [{unclear.ci_low:.1f}, {unclear.ci_high:.1f}]" in WORDS
+
+
+def test_the_page_says_the_cost_of_the_caches() -> None:
+    def shift(model: str, text: str, cache: str) -> Row:
+        return number(f"cache-{model}-{text}-{cache}", "shift", length=LONGEST)
+
+    four = {model: shift(model, "books", "quanto-int4") for model in (QWEN, SMOLLM2)}
+    assert f"loses {said(four[QWEN])} nats per token in books, SmolLM2 {said(four[SMOLLM2])}." in WORDS
+    code = [shift(model, "code", "quanto-int4").value for model in (QWEN, SMOLLM2)]
+    assert f"In code it is {code[0]:.2f} and {code[1]:.3f}." in WORDS
+    kept = [
+        said(number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FAR))
+        for model in (QWEN, SMOLLM2)
+    ]
+    assert all(f"keeps {each}" in WORDS for each in kept)
+    two = [shift(model, "books", "quanto-int2").value for model in (QWEN, SMOLLM2)]
+    assert f"They lose {two[0]:.2f} and {two[1]:.2f} nats" in WORDS
+    eight = [
+        shift(model, text, "hqq-int8").value or 0.0 for model in (QWEN, SMOLLM2) for text in ("books", "code")
+    ]
+    assert f"{max(eight):.4f} nats and less" in WORDS
+
+
+def test_why_the_code_has_no_number() -> None:
+    [note] = [note for note in kept_run(ROOT, "limit-code").notes if "windows a passage" in note]
+    assert note.startswith("In 7 of 8 windows")
+    assert number("limit-code", "used_up_to").documents == 1
+    assert number("limit-code-beyond", "used_up_to").documents == 3
+    interrupted = {
+        name for name, run in kept_runs(results_folder(ROOT)).items() if run.variant == "interrupted"
+    }
+    assert "limit-code-yarn2-within" in interrupted
+
+
+def test_every_kept_run_names_its_code_card_and_weights() -> None:
+    runs = json.loads((results_folder(ROOT) / "context-32k.json").read_text())["runs"]
+    for name, run in runs.items():
+        assert {"code", "gpu", "weights", "packages", "job"} <= run["provenance"].keys(), name
+        assert '"/' not in json.dumps(run)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_kept_pictures_are_of_the_kept_numbers(name: str) -> None:
+    found = PICTURES[name](ROOT)
+    kept = ElementTree.parse(ROOT / "docs" / "figures" / f"{name}.svg").getroot()
+    assert kept.attrib["aria-label"] == found.alt
+
+
+def test_a_run_without_three_documents_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "jobs.jsonl").write_text('{"job": "limit-a", "ended": "well", "seconds": 1.0}\n')
+    for name, documents in (("limit-a", 3), ("limit-b", 2)):
+        row = Row(
+            model="/a/m", task="limit", metric="used_up_to", value=64.0, unit="tokens", documents=documents
+        )
+        where = {"command": ["x"], "text": {"corpus": "/a/texts"}}
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        plain = {"kind": "limit", "model_name": "/a/m", "config": {"text": "/a/texts"}}
+        (folder / "results.json").write_text(Results(rows=[row], provenance=where, **plain).to_json())  # type: ignore[arg-type]
+        (folder / "inputs.json").write_text('{"model": {"weights": "w"}}')
+    results_folder(tmp_path).mkdir(parents=True)
+    keep_study(tmp_path, tmp_path, "c", "g")
+    [(name, run)] = kept_runs(results_folder(tmp_path)).items()
+    assert (name, run.results.model_name, run.results.config) == ("limit-a", "m", {"text": "texts"})
+    assert run.results.provenance["weights"] == "w"

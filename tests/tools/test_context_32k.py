@@ -11,7 +11,7 @@ import pytest
 
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
-from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, keep_study
+from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
 from tools.docs.task_tables import in_tokens
 
@@ -92,6 +92,21 @@ def test_the_page_says_the_cost_of_the_caches() -> None:
         shift(model, text, "hqq-int8").value or 0.0 for model in (QWEN, SMOLLM2) for text in ("books", "code")
     ]
     assert f"{max(eight):.4f} nats and less" in WORDS
+
+
+def test_the_tables_have_a_row_for_all_that_was_run() -> None:
+    lines = {name: maker(ROOT).rows for name, maker in TABLES.items()}
+    assert {name: len(rows) for name, rows in lines.items()} == {"limits": 7, "caches": 8, "tasks": 10}
+    # What had no time.
+    assert [line[0] for line in lines["tasks"] if line[-1] is None] == [
+        "tracking_one_move",
+        "tracking_two_moves",
+        "association_literal",
+    ]
+    assert [line[1] for line in lines["caches"] if None in line] == [
+        "16 bits, dynamic",
+        "2 bits, quanto-int2",
+    ]
 
 
 def test_why_the_code_has_no_number() -> None:

@@ -37,6 +37,10 @@ TASKS = (
 )
 RUNS_OF_TASKS = ("needle", "tracking", "chains", "ordinals", "association")
 _REPEATED = ("command", "measurement", "processor", "python", "cpu_count", "platform", "started")
+_DROPPED = {
+    "model": ("source", "vocab_size", "head", "tokenizer", "attn_implementation"),
+    "packages": ("peft", "accelerate", "datasets"),
+}
 _NATS = "nats per token"
 
 
@@ -49,12 +53,14 @@ def keep_study(folder: Path, root: Path, code: str, gpu: str) -> Path:
     target = results_folder(root) / "context-32k.json"
     for path in sorted((folder / "runs").glob("*/results.json")):
         name, found = path.parent.name, read_results(path)
-        rows = [_small(row) for row in used_rows(found, show)]
+        rows = [_small(row) for row in used_rows(found, show) if row.bucket is None]
         if max((row.documents or 0 for row in rows), default=0) < LEAST_DOCUMENTS:
             continue
         inputs = json.loads((path.parent / "inputs.json").read_text())
         # The settings say it, or it is that of every run.
         named = {key: value for key, value in found.provenance.items() if key not in _REPEATED}
+        for part in _DROPPED.keys() & named.keys():
+            named[part] = {key: value for key, value in named[part].items() if key not in _DROPPED[part]}
         provenance = _shortened(_without_folders(named))
         weights = inputs["model"]["weights"] if "model" in inputs else inputs
         provenance |= {"code": code, "gpu": gpu, "weights": weights, "job": by_name[name]}
@@ -115,7 +121,7 @@ def caches_table(root: Path) -> Table:
             lines.append(
                 [
                     model,
-                    f"{bits} bits, `{cache}`",
+                    f"{bits} bits, {cache}",
                     *(_whole(rows, "shift") for rows in (books, code)),
                     _whole(books, "benefit_kept", distance=FAR),
                     *(
@@ -152,7 +158,7 @@ def read_of(results: Results) -> Table:
     """What tables and pictures of this study read of a run of `limit` or `compare`, a row each."""
     if results.kind == "limit":
         read = {"sound_up_to", "used_up_to", "tolerance", "benefit", "benefit_nearby"}
-        if results.rows[0].length == BEYOND:
+        if any(row.length == BEYOND for row in results.rows):
             read.add("excess")
         shown = [row for row in results.rows if row.metric in read]
     else:

@@ -10,9 +10,12 @@ import os
 import platform
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
@@ -117,3 +120,22 @@ def _rank_and_count() -> tuple[int, int]:
 def is_main_process() -> bool:
     """Whether this process writes the run folder and reports: torchrun's rank 0, or the only one."""
     return process_rank() == 0
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of `tensor` on every rank; one that is whole already comes back as it is.
+
+    A DTensor is gathered: a collective, which all ranks have to call. Its gradient is the mean over the ranks of
+    its mesh, as FSDP2 and DDP reduce gradients, and arrives on the shards. (`DTensor.full_tensor()` by itself
+    takes the gradients of all ranks for equal, which is wrong as soon as ranks see different data.)
+    """
+    # Importing it takes long, and a DTensor can only be there where it was imported.
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is None or not isinstance(tensor, distributed.DTensor):
+        return tensor
+    view: Any = tensor.view_as(tensor)
+    mesh = view.device_mesh
+    if view.requires_grad:
+        # Not Partial("avg"), which gloo does not have; and here the gradient is cut up already.
+        view.register_hook(lambda gradient: gradient / mesh.size())
+    return view.full_tensor(grad_placements=[distributed.Partial()] * mesh.ndim)

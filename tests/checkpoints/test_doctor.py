@@ -13,8 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import lengthwise
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
-from lengthwise.checkpoints.extension import RECORD
-from lengthwise.checkpoints.position_limits import impossible
+from lengthwise.checkpoints.position_limits import RECORD, impossible
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 import lengthwise as package
-from lengthwise.cli.main import VERBS
+from lengthwise.cli.main import VERBS, summary
+from lengthwise.measure.table import MEASUREMENTS
 
 HEAVY = ("torch", "transformers", "matplotlib")
 
@@ -36,6 +38,31 @@ def test_a_measuring_verb_imports_only_its_own_measurement() -> None:
     others = tuple(f"lengthwise.measure.{name}" for name in ("limit", "perplexity", "longppl"))
     assert loaded(others, ["measure", "--help"]) == "[]"
     assert loaded(others, ["limit", "--help"]) == "['lengthwise.measure.limit']"
+
+
+def test_a_measurement_loads_what_it_reads_and_shows_and_no_more() -> None:
+    """Of 88 modules once. Packages whose face is a table of names are among them."""
+    program = (
+        "import sys\n"
+        "from lengthwise.cli.main import run\n"
+        "code = run(['ppl', 'tiny-books', '--length', '64', '--limit', '2'])\n"
+        "print(code, *sorted(name for name in sys.modules if name.startswith('lengthwise.')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    code, *names = done.stdout.splitlines()[-1].split()
+    assert code == "0"
+    assert len(names) <= 44, names
+    # Of other verbs, of models that were extended, of training.
+    others = ("alignment", "evaluation", "training", "positions", "runs", "catalogue", "subjects.branches")
+    assert not [name for name in names if name.removeprefix("lengthwise.").startswith(others)]
+
+
+def test_the_list_of_verbs_says_of_each_what_its_help_begins_with() -> None:
+    for name in set(VERBS) - {"reproduce", *MEASUREMENTS}:
+        home = "difference" if name == "difference" else "verbs"
+        module = importlib.import_module(f"lengthwise.cli.{home}")
+        function = getattr(module, "import_" if name == "import" else name)
+        assert summary(name) == (function.__doc__ or "").splitlines()[0]
 
 
 @pytest.mark.parametrize("arguments", [["ls"], ["report", "gone"]])

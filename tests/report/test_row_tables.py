@@ -62,6 +62,7 @@ def test_every_measurement_is_shown_with_its_own_display_and_question() -> None:
     # Those of an evaluation have tasks of their own.
     assert [entry for entry in MEASUREMENTS.values() if entry not in tasks.values()] == [MEASUREMENTS["eval"]]
     for task, entry in tasks.items():
+        assert entry.task == task
         assert display_of(task) is entry.measurement.about
         assert questions()[task] == entry.summary
         assert all(display_of(task).metrics.values())
@@ -76,7 +77,7 @@ def test_a_display_is_found_by_the_task_wherever_the_class_is(monkeypatch: pytes
     module: Any = types.ModuleType("lengthwise.measure.word_order")
     module.WordOrder = WordOrder
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    entry = Entry("measure.word_order:WordOrder", "Does the order matter?")
+    entry = Entry("measure.word_order:WordOrder", "order", "Does the order matter?")
     monkeypatch.setitem(MEASUREMENTS, "shuffle", entry)
     assert display_of("order") is WordOrder.about
     assert questions()["order"] == entry.summary

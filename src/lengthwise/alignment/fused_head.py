@@ -1,10 +1,8 @@
-"""The output head inside the fused objective: made whole where ranks hold parts of it, its products, its gradient."""
+"""The output head inside the fused objective: its products, its gradient."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,22 +82,3 @@ class FusedHead:
         weight = None if self._weight_sum is None else self._weight_sum.to(self._weight_dtype)
         bias = None if self._bias_sum is None else self._bias_sum.to(self._bias_dtype)
         return weight, bias
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """All of `tensor` on every rank; one that is whole already comes back as it is.
-
-    A DTensor is gathered: a collective, which all ranks have to call. Its gradient is the mean over the ranks of
-    its mesh, as FSDP2 and DDP reduce gradients, and arrives on the shards. (`DTensor.full_tensor()` by itself
-    takes the gradients of all ranks for equal, which is wrong as soon as ranks see different data.)
-    """
-    # Importing it takes long, and a DTensor can only be there where it was imported.
-    distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is None or not isinstance(tensor, distributed.DTensor):
-        return tensor
-    view: Any = tensor.view_as(tensor)
-    mesh = view.device_mesh
-    if view.requires_grad:
-        # Not Partial("avg"), which gloo does not have; and here the gradient is cut up already.
-        view.register_hook(lambda gradient: gradient / mesh.size())
-    return view.full_tensor(grad_placements=[distributed.Partial()] * mesh.ndim)

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from lengthwise.alignment.chunked import fused_objective
 from lengthwise.alignment.divergences import NO_LABEL, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
-from lengthwise.alignment.fused_head import whole
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.tile import Activation
 from lengthwise.errors import UsageError, require
+from lengthwise.machine import whole
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 
 from lengthwise.checkpoints.attention_layers import scale_queries
 from lengthwise.checkpoints.extension import (
-    RECORD,
     Extension,
     extended_layers,
     plan_extension,
@@ -24,6 +23,7 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
+from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import ResolvedModel, looks_like_path, quiet_transformers
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
@@ -87,13 +87,15 @@ def extend(
     return extension
 
 
-def restore_extension(model: nn.Module, extension: Extension, resolved: ResolvedModel) -> None:
+def restore_extension(model: nn.Module, resolved: ResolvedModel) -> None:
     """Complete a model that transformers built from the configuration of a model that was extended.
 
     Raises:
         MissingError: the checkpoint has no weights for the extension.
     """
     base = unwrap(model)
+    extension = read_extension(base.config)
+    assert extension is not None
     _attach(base, extension)
     for name, module in clex_modules(base):
         own = {f"{name}.{key}": key for key in module.state_dict()}

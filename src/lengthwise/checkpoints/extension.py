@@ -10,14 +10,12 @@ from pydantic import Field
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from lengthwise.checkpoints.position_limits import rope_parameters
+from lengthwise.checkpoints.position_limits import RECORD, rope_parameters
 from lengthwise.errors import UsageError, require, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ScaledRope
 from lengthwise.settings import Finite, Settings, Whole, checked
 
-RECORD = "lengthwise_extension"
-"""Name of the record: a key in config.json; beside an adapter, which has no config.json, the stem of a file."""
 FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
 # Positions beyond are no exact float64.

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lengthwise.alignment.fused_head import whole
 from lengthwise.checkpoints.hidden import (
     accepted,
     capture_hidden_states,
@@ -30,6 +29,7 @@ from lengthwise.checkpoints.hidden import (
     view_arguments,
 )
 from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.machine import whole
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from lengthwise.checkpoints.extending import extend_for_adapter, restore_extension
-from lengthwise.checkpoints.extension import read_extension
+from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
     quiet_transformers,
@@ -77,11 +76,16 @@ def load_weights(
                 # On processors with AVX512-BF16, bitsandbytes repacks 4-bit weights in the first pass in evaluation
                 # mode. The product is then faster, rounds differently and has no gradient, also in later training.
                 layer.support_avx512bf16_for_cpu = False
-        if (extension := read_extension(model.config)) is not None:
-            restore_extension(model, extension, resolved)
+        if getattr(model.config.get_text_config(), RECORD, None) is not None:
+            # Few models are extended.
+            from lengthwise.checkpoints.extending import restore_extension
+
+            restore_extension(model, resolved)
         tokenizer = read_tokenizer(resolved)
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
+            from lengthwise.checkpoints.extending import extend_for_adapter
+
             extend_for_adapter(model, adapter)
             model = add_saved_adapter(model, adapter)
     if device_map is None and tp_plan is None:

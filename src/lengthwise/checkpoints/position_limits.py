@@ -1,16 +1,17 @@
-"""What a model's configuration says about positions: trained length, rope, the size of a table of positions."""
+"""Positions of a model: trained length, rope, the size of a table of positions, frequencies that change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import POSITION_TABLES, first_position, unwrap
 from lengthwise.errors import UsageError
-from lengthwise.positions import ROPE_METHODS
 
+RECORD = "lengthwise_extension"
+"""Name of the record of an extension: a key in config.json; beside an adapter, without config.json, a file's stem."""
 _LENGTH = "original_max_position_embeddings"
 
 
@@ -46,13 +47,19 @@ def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: s
 
 def rope_by_input_length(config: Any) -> str | None:
     """The rope method, if its frequencies depend on how many tokens are read in one pass; else None."""
+    types = [
+        (rope.get("rope_type") or "default").removeprefix("lengthwise_") for rope in ropes(config).values()
+    ]
+    if {*types} <= {"default"}:
+        return None
+    from lengthwise.positions import ROPE_METHODS
+
     by_length = {
         rope_type
         for name, entry in ROPE_METHODS.items()
         if entry.by_input_length
         for rope_type in (name, entry.rope_type)
     }
-    types = [(rope.get("rope_type") or "").removeprefix("lengthwise_") for rope in ropes(config).values()]
     return next((kind for kind in types if kind in by_length), None)
 
 
@@ -70,8 +77,7 @@ def ropes(config: Any) -> dict[Any, dict[str, Any]]:
 
 def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension; None if the configuration does not say."""
-    # The record of `lengthwise.checkpoints.extension`, which imports this file.
-    if record := getattr(config, "lengthwise_extension", None):
+    if record := getattr(config, RECORD, None):
         return int(record["original_length"])
     recorded = [rope.get("original_max_position_embeddings") for rope in ropes(config).values()]
     lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
@@ -104,3 +110,61 @@ def impossible(rope: Mapping[str, Any]) -> str | None:
     if kind == "longrope" and len(rope.get("short_factor") or ()) != len(rope.get("long_factor") or ()):
         return "short_factor and long_factor have other lengths"
     return None
+
+
+Kept = list[dict[str, Any]]
+"""By rotary embedding: its frequencies, and up to which length they hold."""
+
+
+class Frequencies:
+    """The rotary embeddings of a model whose frequencies follow the length of the input; most models have none.
+
+    transformers (5.23: `dynamic_rope_update`) keeps those of the longest text so far, dynamic NTK's even where the
+    next text is exactly as long as the original length. A number would depend on what was read before.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [module for module in unwrap(model).modules() if _follows(module)]
+
+    @property
+    def fresh(self) -> Kept:
+        """Before the first text."""
+        return [_as_built(module) for module in self._modules]
+
+    @property
+    def kept(self) -> Kept:
+        """As the last pass left them."""
+        return [
+            {name: _copied(getattr(module, name)) for name in _as_built(module)} for module in self._modules
+        ]
+
+    def set(self, kept: Kept) -> None:
+        """Let the next pass begin with these."""
+        for module, values in zip(self._modules, kept, strict=True):
+            for name, value in values.items():
+                setattr(module, name, _copied(value))
+
+
+def _follows(module: Any) -> bool:
+    kinds = getattr(module, "rope_type", None)
+    kinds = kinds.values() if isinstance(kinds, dict) else [kinds]
+    # The substring is transformers' own test.
+    return any(isinstance(kind, str) and ("dynamic" in kind or kind == "longrope") for kind in kinds)
+
+
+def _as_built(module: Any) -> dict[str, Any]:
+    """The attributes that `dynamic_rope_update` changes, with the values that it begins with."""
+    found: dict[str, Any] = {}
+    for name, value in [*module.named_buffers(recurse=False), *vars(module).items()]:
+        if not name.endswith("original_inv_freq") or not isinstance(value, Tensor):
+            continue
+        prefix = name.removesuffix("original_inv_freq")
+        found[f"{prefix}inv_freq"] = _copied(value)
+        if hasattr(module, "original_max_seq_len"):
+            found[f"{prefix}max_seq_len_cached"] = module.original_max_seq_len
+    return found
+
+
+def _copied(value: Any) -> Any:
+    # LongRoPE writes into its tensor.
+    return value.clone() if isinstance(value, Tensor) else value

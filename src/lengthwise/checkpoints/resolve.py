@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import warnings
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
+from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path, read_json
 from lengthwise.settings import KINDS, kind_of
@@ -145,6 +147,9 @@ def read_config(model: str | ResolvedModel) -> Any:
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(resolved.location, **resolved.arguments)
+        if getattr(config.get_text_config(), RECORD, None) is not None:
+            # Its import gives transformers the rope types that are ours.
+            importlib.import_module("lengthwise.checkpoints.extension")
         saved_as = list(config.architectures or [])
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:

@@ -15,7 +15,6 @@ from torch import nn
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.extension import (
-    RECORD,
     Extension,
     plan_extension,
     read_extension,
@@ -23,6 +22,7 @@ from lengthwise.checkpoints.extension import (
 )
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights
+from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing

@@ -18,7 +18,6 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
-from lengthwise.catalogue import studies_module
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
 from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageError
@@ -32,6 +31,11 @@ VERBS = (
     "extend", "train", "merge", "compare", "difference", "import", "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
 """The measurements, and functions of the same names. `compare` makes two of the measurements."""
+_SUMMARIES = {
+    "difference": "Which differences between runs are more than noise?",
+    "reproduce": "Run a study and write its page.",
+}
+"""Of verbs that the list does not load: `difference` for its modules, `reproduce` because studies may be missing."""
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
     "lengthwise train smollm2-lora --out runs/lora",
@@ -134,10 +138,7 @@ def summary(name: str) -> str:
     """What a verb does, in one line, without importing a measurement."""
     if name in MEASUREMENTS:
         return MEASUREMENTS[name].summary
-    if name == "reproduce":
-        # The help lists it also where the studies are not installed.
-        return "Run a study and write its page."
-    return _prose(_function(name)).partition("\n")[0]
+    return _SUMMARIES.get(name) or _prose(_function(name)).partition("\n")[0]
 
 
 def _complete(verb: App, name: str) -> None:
@@ -153,8 +154,12 @@ def _complete(verb: App, name: str) -> None:
 
 
 def _function(name: str) -> Any:
-    home = importlib.import_module(f"lengthwise.cli.{_HOMES.get(name, 'verbs')}")
-    owner = studies_module("study_table") if name == "reproduce" else home
+    if name == "reproduce":
+        from lengthwise.catalogue import studies_module
+
+        owner = studies_module("study_table")
+    else:
+        owner = importlib.import_module(f"lengthwise.cli.{_HOMES.get(name, 'verbs')}")
     return getattr(owner, f"{name}_" if iskeyword(name) else name)
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import Field
 
 from lengthwise.measure.comparison import check_same_items, holm
+from lengthwise.measure.given import check_second
 from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
 from lengthwise.measure.pair_records import (
     benefit_totals,
@@ -40,7 +41,6 @@ from lengthwise.measure.pair_records import (
 )
 from lengthwise.measure.repeated_windows import KeptPredictions, Layout, RepeatedWindows
 from lengthwise.measure.runner import run
-from lengthwise.measure.second import check_second
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder

@@ -19,23 +19,26 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.measure.given import (
     check_place,
+    check_second,
     config_of,
     fingerprints_of,
     is_spread,
+    name_of,
     named_subject,
+    open_second,
+    second_subject,
     text_of,
 )
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.second import check_second, name_of, open_second, second_subject
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
-from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received
 from lengthwise.settings import Subject
 from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize
 
 if TYPE_CHECKING:
+    from lengthwise.runs import RunFolder
     from lengthwise.subjects import ModelLike
     from lengthwise.text import TextLike
 
@@ -106,6 +109,8 @@ def run(
         return parse_results(received(store, "results"))
     opened = contextlib.nullcontext()
     if out is not None:
+        from lengthwise.runs import RunFolder
+
         config = config_of(measurement, spec)
         opened = RunFolder(
             out, kind=measurement.about.kind, config=config, resume=resume, overwrite=overwrite

@@ -13,6 +13,8 @@ class Entry:
 
     place: str
     """The `Measurement`, as "module:class"."""
+    task: str
+    """The task of its rows; empty where each row has its own."""
     summary: str
     """One line for the list of verbs."""
 
@@ -25,19 +27,32 @@ class Entry:
 
 MEASUREMENTS = {
     "measure": Entry(
-        "measure.misalignment:Misalignment", "Does cutting off early context change the predictions?"
+        "measure.misalignment:Misalignment",
+        "misalignment",
+        "Does cutting off early context change the predictions?",
     ),
-    "ppl": Entry("measure.perplexity:Perplexity", "How well are the same tokens predicted at each length?"),
-    "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
-    "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
-    "compare": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
-    "predictions": Entry("measure.repeated_windows:KeptPredictions", "Predictions of one side, kept."),
-    "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),
+    "ppl": Entry(
+        "measure.perplexity:Perplexity",
+        "perplexity",
+        "How well are the same tokens predicted at each length?",
+    ),
+    "limit": Entry("measure.limit:Limit", "limit", "Where does the useful context end, on this text?"),
+    "longppl": Entry(
+        "measure.longppl:LongPpl",
+        "longppl",
+        "How well are the tokens predicted that need far context?",
+    ),
+    "compare": Entry(
+        "measure.difference:Difference", "difference", "Do two configurations of a model predict alike?"
+    ),
+    "predictions": Entry(
+        "measure.repeated_windows:KeptPredictions", "kept_predictions", "Predictions of one side, kept."
+    ),
+    "eval": Entry("evaluation.evaluate:Evaluation", "", "Does a model answer questions over long input?"),
 }
 """By verb. `predictions` has none: they are what `compare` keeps of one model."""
 
 
 def by_task() -> dict[str, Entry]:
     """The entries by the task of their rows; the tasks of an evaluation are not among them."""
-    named = ((entry.measurement.about.task, entry) for entry in MEASUREMENTS.values())
-    return {task: entry for task, entry in named if task}
+    return {entry.task: entry for entry in MEASUREMENTS.values() if entry.task}

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.difference_evidence import difference_bins
-from lengthwise.report.difference_verdict import verdict
-from lengthwise.report.limit_answer import limit_sentences
 from lengthwise.report.tables import row_estimate, row_text, tasks_in_order, tokens_text
 from lengthwise.results import Results, Row
 
@@ -69,6 +66,9 @@ def _perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
+    # What only `limit` needs is not loaded to answer for other verbs.
+    from lengthwise.report.limit_answer import limit_sentences
+
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     tolerance = numbers["tolerance"]
     marks = {
@@ -157,6 +157,9 @@ def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _difference_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    from lengthwise.report.difference_evidence import difference_bins
+    from lengthwise.report.difference_verdict import verdict
+
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points

@@ -1,4 +1,7 @@
-"""A model whose weights are here (`LoadedModel`), as a `Predictor`."""
+"""A model whose weights are here (`LoadedModel`), as a `Predictor`.
+
+How branches, replies and a second reading are made is loaded where a measurement wants them.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,9 @@ from lengthwise.checkpoints.head import Head, NonFiniteLogits
 from lengthwise.checkpoints.position_limits import rope_parameters
 from lengthwise.errors import UsageError
 from lengthwise.settings import KINDS, kind_of
-from lengthwise.subjects.branches import read_with_branches
-from lengthwise.subjects.fingerprints import config_fingerprint, weights_fingerprint
 from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Predictor, Read, Reading, Tokens, Want, naming_bad_logits
-from lengthwise.subjects.rounding import read_otherwise
 from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
-from lengthwise.subjects.writing import write
 from lengthwise.text import tokenizer_fingerprint
 
 
@@ -36,6 +35,8 @@ class LoadedModel(Weights):
         for alike, some in groupby(readings, key=lambda each: (len(each.tokens), bool(each.branches))):
             batch = list(some)
             if alike[1]:
+                from lengthwise.subjects.branches import read_with_branches
+
                 states = [read_with_branches(self, each) for each in batch]
             else:
                 tokens = torch.from_numpy(np.stack([each.tokens for each in batch]).astype(np.int64))
@@ -75,6 +76,8 @@ class LoadedModel(Weights):
         at_once: int = 1,
     ) -> list[str]:
         """See `Predictor.write`, and `lengthwise.subjects.writing`."""
+        from lengthwise.subjects.writing import write
+
         with naming_bad_logits(self, "what follows a prompt"):
             return write(
                 self,
@@ -88,10 +91,14 @@ class LoadedModel(Weights):
 
     def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
         """See `Predictor.again`: weights are rounded otherwise (`lengthwise.subjects.rounding`)."""
+        from lengthwise.subjects.rounding import read_otherwise
+
         return read_otherwise(self, reading, read, dtype or self.dtype)
 
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the weights (adapter included), the configuration and the tokenizer."""
+        from lengthwise.subjects.fingerprints import config_fingerprint, weights_fingerprint
+
         return {
             "weights": weights_fingerprint(self.model),
             "config": config_fingerprint(self.config),

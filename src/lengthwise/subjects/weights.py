@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lengthwise.checkpoints.extension import Extension, read_extension
-from lengthwise.checkpoints.frequencies import Frequencies
 from lengthwise.checkpoints.head import FullLogits, Head, NonFiniteLogits, find_head, hidden_states_for
-from lengthwise.checkpoints.hidden import device_of
+from lengthwise.checkpoints.hidden import decoder_of, device_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
+    RECORD,
+    Frequencies,
     check_positions_fit,
     max_positions,
     rope_by_input_length,
     trained_length,
 )
 from lengthwise.errors import UsageError
-from lengthwise.subjects.layer_progress import reported
+from lengthwise.progress import advance, watched
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.proof import Proofs
 from lengthwise.subjects.reading import Rows
@@ -29,6 +30,11 @@ from lengthwise.subjects.reading import Rows
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from lengthwise.checkpoints.extension import Extension
+
+_LONG = 2048
+"""Tokens of a pass that takes long enough to show its layers."""
 
 
 @dataclass
@@ -106,6 +112,10 @@ class Weights:
     @property
     def extension(self) -> Extension | None:
         """What `lengthwise.extend` did to the model, now or before it was saved; None if nothing."""
+        if getattr(self.config, RECORD, None) is None:
+            return None
+        from lengthwise.checkpoints.extension import read_extension
+
         return read_extension(self.config)
 
     def ids_of(self, text: str) -> list[int]:
@@ -189,3 +199,28 @@ def target_losses(
         return WeightsRows(model, hidden).losses(labels)
     except NonFiniteLogits as error:
         raise NonFiniteLogits(first + error.position) from error
+
+
+@contextmanager
+def reported(model: nn.Module, tokens: int) -> Iterator[None]:
+    """Report the tokens of the forward pass inside: a share after each layer of a long one, else all at its end."""
+    if not watched():
+        yield
+        return
+    layers = _layers(model) if tokens >= _LONG else []
+    with ExitStack() as hooks:
+        for layer in layers:
+            handle = layer.register_forward_hook(lambda *_: advance(tokens / len(layers)))
+            hooks.callback(handle.remove)
+        yield
+    if not layers:
+        advance(tokens)
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of the decoder; none where it keeps no list of them, or torch would compile again for a hook."""
+    if is_compiled(model):
+        return []
+    lists = [list(child) for child in decoder_of(model).children() if isinstance(child, nn.ModuleList)]
+    layers = max(lists, key=len, default=[])
+    return [] if any(runs_compiled(layer) for layer in layers) else layers

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.given import named_subject, text_of
+from lengthwise.measure.given import check_second, named_subject, text_of
 from lengthwise.measure.runner import run
-from lengthwise.measure.second import check_second
 from lengthwise.text import tokenize
 
 if TYPE_CHECKING:

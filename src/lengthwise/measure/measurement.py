@@ -117,7 +117,7 @@ class Measurement(Settings):
         }
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Raise UsageError for loaded models that cannot be measured."""
+        """Raise UsageError for models that cannot be measured; in a dry run they have no weights."""
 
     @abc.abstractmethod
     def batches(self, items: Sequence[Item]) -> list[list[Item]]:

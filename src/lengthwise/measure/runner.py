@@ -156,10 +156,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     if (read := prepared.documents) is not None:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
     facts |= prepared.measurement.plan(prepared.items)
-    if hasattr(model, "check_ready"):
-        # It is open, without weights of ours. The second model is not loaded.
-        model.check_ready(prepared.longest)
-        prepared.measurement.check_models(model, model, prepared.items)
+    prepared.check()
     longest = prepared.longest
     cost = cost_of_sides(
         sides,

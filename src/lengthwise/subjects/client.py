@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import httpx2 as httpx
 from anyio.from_thread import start_blocking_portal
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.progress import advance
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
@@ -106,6 +107,18 @@ class Client:
             LengthwiseError: it failed at every attempt.
         """
         return self._run("POST", url, bodies, attempts=ATTEMPTS, answered=answered)
+
+    def complete(
+        self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
+    ) -> list[Any]:
+        """The answers of a served model; each is so many `tokens` in the progress, by default those of its prompt."""
+        common = {"model": model, "max_tokens": 1, "temperature": 0}
+        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
+
+        def answered(index: int) -> None:
+            advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
+
+        return self.post(f"{self.url}/completions", bodies, answered=answered)
 
     def _run(
         self,

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
-from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.progress import advance
+from lengthwise.errors import UsageError
 from lengthwise.subjects.client import (
     DISTRIBUTION,
     FORCED,
@@ -26,20 +25,11 @@ from lengthwise.subjects.client import (
     written,
 )
 from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.probing import card_of, check_tokenizer, protocol_of, served_tokenizer, version_of
 from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, check_wants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-# Scripts, numbers and spaces that tokenizers cut differently.
-PROBE = (
-    "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n"
-    "\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
-)
-_PROBED = 48
-"""Tokens of it that are scored."""
-_ROUNDING = 0.25
-"""Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
 
 
 class Endpoint:
@@ -68,16 +58,16 @@ class Endpoint:
         self._client = Client(url)
         self.name = url
         self.path = ReadingPath()
-        self._card = _card(self._client, served_model)
+        self._card = card_of(self._client, served_model)
         self.served_model: str = self._card["id"]
         length = self._card.get("max_model_len")
         self.served_length: int | None = length if isinstance(length, int) else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
         if tokenizer is None:
-            tokenizer = _served_tokenizer(self._card)
+            tokenizer = served_tokenizer(self._card)
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        self.protocol = self._probed()
-        self._check_tokenizer()
+        self.protocol = protocol_of(self._client, self._card, self.tokenizer)
+        check_tokenizer(self._client, self._card, self.tokenizer)
 
     @property
     def max_positions(self) -> int | None:
@@ -204,7 +194,9 @@ class Endpoint:
         fields = {**FORCED, "allowed_token_ids": [token], **salt}
         try:
             # The server reads the prefix from its cache.
-            [answer] = self._complete([[int(each) for each in prefix]], fields, tokens=1)
+            [answer] = self._client.complete(
+                self.served_model, [[int(each) for each in prefix]], fields, tokens=1
+            )
             value = distribution(answer)[token]
         except (Refused, KeyError) as error:
             raise UsageError(
@@ -227,7 +219,9 @@ class Endpoint:
         """
         self.check_ready(len(view))
         try:
-            [answer] = self._complete([[int(token) for token in view]], DISTRIBUTION)
+            [answer] = self._client.complete(
+                self.served_model, [[int(token) for token in view]], DISTRIBUTION
+            )
             found = distribution(answer)
             values = [found.get(token, math.nan) for token in range(len(found))]
             logits = torch.tensor([values], dtype=torch.float64)
@@ -267,7 +261,8 @@ class Endpoint:
                     fix="use --mode likelihood, or a task without it",
                 )
             fields |= {"stop_token_ids": sorted(stop_ids), "min_tokens": at_least}
-        texts = [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], fields)]
+        answers = self._client.complete(self.served_model, [list(prompt) for prompt in prompts], fields)
+        texts = [written(answer) for answer in answers]
         return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
@@ -279,7 +274,7 @@ class Endpoint:
             "served_model": self.served_model,
             "served_length": self.served_length,
             "server": self._card.get("owned_by"),
-            "server_version": _version(self._client),
+            "server_version": version_of(self._client),
             "served_from": self._card.get("root"),
             "protocol": self.protocol,
             "trained_length": None,
@@ -298,72 +293,13 @@ class Endpoint:
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
         }
 
-    def _complete(self, prompts: Sequence[Any], fields: Any, *, tokens: int | None = None) -> list[Any]:
-        """The answers; `tokens` are what each is in the progress, by default those of its prompt."""
-        common = {"model": self.served_model, "max_tokens": 1, "temperature": 0}
-        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
-
-        def answered(index: int) -> None:
-            advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
-
-        return self._client.post(f"{self._client.url}/completions", bodies, answered=answered)
-
-    def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[list[float]]:
-        protocol = protocol or self.protocol
-        answers = self._complete(prompts, PROTOCOLS[protocol])
-        return [log_probs(protocol, answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)]
-
-    def _probed(self) -> str:
-        """The first protocol that holds on a short prompt and on its beginning.
-
-        Raises:
-            UsageError: none does; says what is wrong with each.
-        """
-        ids = self.ids_of(PROBE)[:_PROBED]
-        reasons = []
-        for protocol in PROTOCOLS:
-            try:
-                reason = _misfit(*self._log_probs([ids, ids[:-4]], protocol))
-            except Refused as error:
-                if error.status in (401, 403, 404):
-                    raise
-                reason = error.problem
-            if reason is None:
-                return protocol
-            reasons.append(f"{protocol}: {reason}")
-        raise UsageError(
-            f"{self.name} ({self._card.get('owned_by') or 'a server without a name'}) gives no log-probabilities of "
-            f"prompts ({'; '.join(reasons)})",
-            expected="vLLM, SGLang, or another server with prompt_logprobs or echo on /v1/completions",
-        )
+    def _log_probs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        answers = self._client.complete(self.served_model, prompts, PROTOCOLS[self.protocol])
+        return [log_probs(self.protocol, *each) for each in zip(answers, prompts, strict=True)]
 
     def ids_of(self, text: str) -> list[int]:
         """The ids of its tokenizer, which was seen to be the server's."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
-
-    def _check_tokenizer(self) -> None:
-        """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
-        ours = self.ids_of(PROBE)
-        body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
-        try:
-            [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
-            theirs = list(answer["tokens"])
-        except (Refused, KeyError, TypeError):
-            theirs = []
-        seen, same = len(theirs), theirs == ours
-        if not theirs:
-            # A server without /tokenize, or with one that takes other fields (llama.cpp), counts them.
-            [answer] = self._complete([PROBE], {})
-            seen = (answer.get("usage") or {}).get("prompt_tokens")
-            # Servers add special tokens to a text as the tokenizer does.
-            same = seen in (len(ours), len(self.tokenizer(PROBE).input_ids))
-        if not same:
-            raise UsageError(
-                f"the tokenizer {self.tokenizer.name_or_path!r} makes {len(ours)} tokens of a text of which "
-                f"{self.name} makes {seen}" + (" others" if seen == len(ours) else ""),
-                expected="the tokenizer of the served model",
-                fix="--tokenizer with the checkpoint that the server loaded",
-            )
 
 
 class _NextRow(Rows):
@@ -378,58 +314,6 @@ class _NextRow(Rows):
     def logits(self, rows: slice) -> Tensor:
         """See `Rows.logits`."""
         return self._logits[rows]
-
-
-def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
-    """What is wrong with the log-probabilities of a text and of its beginning; None if they fit each other."""
-    if not all(map(math.isfinite, whole)):
-        return "numbers that are no log-probabilities"
-    if max(whole) - min(whole) < 1e-3:
-        return "the same number for every token"
-    apart = max(abs(a - b) for a, b in zip(whole, beginning, strict=False))
-    if apart > _ROUNDING:
-        return f"a token's number changes by {apart:.3g} nats with what follows it"
-    return None
-
-
-def _card(client: Client, served_model: str | None) -> dict[str, Any]:
-    """What the server's list says of the model.
-
-    Raises:
-        UsageError: no such model is served, or several are and none is named.
-    """
-    listed = client.get(f"{client.url}/models")
-    try:
-        named = {card["id"]: card for card in listed["data"]}
-    except (KeyError, TypeError):
-        # Another list, or null where nothing is served.
-        named = {}
-    if served_model is None and len(named) == 1:
-        return next(iter(named.values()))
-    if served_model in named:
-        return named[served_model]
-    problem = f"does not serve {served_model!r}" if served_model else "serves several models, or none"
-    raise UsageError(
-        f"{client.url} {problem}", expected=f"--served-model with one of: {', '.join(named) or 'none'}"
-    )
-
-
-def _served_tokenizer(card: dict[str, Any]) -> Any:
-    try:
-        return read_tokenizer(str(card.get("root") or card["id"]))
-    except LengthwiseError as error:
-        raise MissingError(
-            f"the tokenizer of the served model {card['id']} is not known here: {error.problem}",
-            fix="--tokenizer with its hub id or folder",
-        ) from error
-
-
-def _version(client: Client) -> str | None:
-    """What vLLM says of itself; None from other servers."""
-    try:
-        return str(client.get(f"{client.root}/version")["version"])
-    except (LengthwiseError, KeyError, TypeError):
-        return None
 
 
 def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:

@@ -24,6 +24,7 @@ from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.opening import open_model
 from lengthwise.subjects.path import cache_maker, reading_path
+from lengthwise.subjects.reading import Want
 
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
@@ -206,7 +207,7 @@ def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[flo
 
 
 def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
-    """A `Reader` of a subject, without weights; an endpoint is opened, with `tokenizer` if it names none.
+    """A subject without its weights: a `Reader`, and what checks need; an endpoint is opened (`tokenizer`: if unnamed).
 
     Raises:
         UsageError, MissingError: as `open_model`, for what does not need the weights.
@@ -216,11 +217,15 @@ def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
     cache_maker(subject)
     resolved = resolve(subject.model)
     config = read_config(resolved)
+    tokenizer, limit = read_tokenizer(resolved), max_positions(model_skeleton(config))
     return SimpleNamespace(
         name=subject.model,
         path=reading_path(subject),
-        tokenizer=read_tokenizer(resolved),
+        tokenizer=tokenizer,
+        gives=frozenset(Want),
+        ids_of=lambda text: list(tokenizer(text, add_special_tokens=False).input_ids),
+        check_ready=lambda tokens: check_positions_fit(limit, tokens, name=subject.model),
         trained_length=trained_length(config),
         rope_by_length=rope_by_input_length(config.get_text_config()),
-        max_positions=max_positions(model_skeleton(config)),
+        max_positions=limit,
     )

@@ -43,6 +43,7 @@ EXPECTED: dict[tuple[str, str], tuple[str, str]] = {
     ("llama, dynamic NTK", "compare, decode"): ("transformers", ""),
     ("llama, dynamic NTK", "compare, chunks"): ("transformers", ""),
     ("jamba", "compare, chunks"): ("transformers", ""),
+    ("minimax", "compare, chunks"): ("transformers", ""),
     ("mamba", "compare, decode"): ("refused", "takes no cache"),
     ("mamba", "compare, chunks"): ("refused", "takes no cache"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import traceback
 import warnings
@@ -91,9 +92,11 @@ def judged(animal: Animal, names: Sequence[str]) -> dict[str, Cell] | str:
         # Each architecture fails in its own way.
         except Exception as error:
             return _first(error)
-        if not causal:
-            return "its plain forward pass sees later tokens"
-        return {name: cell_of(case, name) for name in names}
+        cells = {name: cell_of(case, name) for name in names}
+        if causal:
+            return cells
+        seen = Cell("wrong", None, "it sees later tokens, and is not refused")
+        return {name: cell if cell.verdict == "refused" else seen for name, cell in cells.items()}
 
 
 def cell_of(case: Case, name: str) -> Cell:
@@ -109,6 +112,6 @@ def cell_of(case: Case, name: str) -> Cell:
 
 
 def _first(error: Exception) -> str:
-    """The first line, without the folder."""
+    """The first line, with no word of the folder."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0].replace(tempfile.gettempdir(), "")[:200]
+    return re.sub(r"\S*/model\b", "the model", (lines or [type(error).__name__])[0])[:200]

@@ -88,6 +88,20 @@ class Plain:
         return torch.cat(found.logits).double().log_softmax(dim=-1)[rows]
 
     @torch.no_grad()
+    def in_chunks(self, ids: Ids, size: int) -> Tensor | None:
+        """log p of each token but the first, as transformers alone gives it in passes of `size` tokens; or None."""
+        model, text, cache, parts = copy.deepcopy(self.model), torch.tensor([list(map(int, ids))]), None, []
+        try:
+            for piece in text[:, :-1].split(size, dim=1):
+                output = model(input_ids=piece, past_key_values=cache, use_cache=True)
+                cache = output.past_key_values
+                parts.append(output.logits[0].double().log_softmax(dim=-1))
+        # Some architectures have no such cache, each in its own way.
+        except Exception:
+            return None
+        return torch.cat(parts).gather(1, text[0, 1:, None])[:, 0]
+
+    @torch.no_grad()
     def _generate(self, prompt: Ids, count: int, *, forced: Ids = (), **how: Any) -> Any:
         model, ids = copy.deepcopy(self.model), torch.tensor([list(map(int, prompt))])
         # Of the model's own settings none counts: some force or forbid tokens.

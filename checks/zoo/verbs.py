@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import lengthwise
 from checks.zoo.plain import Ids, Plain
@@ -83,11 +82,12 @@ class Case:
 
     def served_apart(self, **how: Any) -> float | None:
         """How far transformers' own cached generation is from whole readings, on average over tokens."""
-        log_p = self.plain.served(self.sample, DECODED, **how)
-        if log_p is None:
-            return None
-        whole = self.plain.losses(self.sample[:-1], self.sample[-DECODED:])
-        return float(np.abs(log_p.numpy() + whole).mean())
+        found = [self.plain.served(self.sample, DECODED, **how)]
+        if size := how.get("prefill_chunk_size"):
+            found.append(self.plain.in_chunks(self.sample, size))
+        whole = self.plain.losses(self.sample[:-1], self.sample[1:])
+        apart = [np.abs(each.numpy() + whole[-len(each) :]).mean() for each in found if each is not None]
+        return float(max(apart)) if apart else None
 
 
 def ppl(case: Case, batch: int = 1) -> Iterator[Pair]:
@@ -140,40 +140,23 @@ def measure(case: Case) -> Iterator[Pair]:
 
 
 def longppl(case: Case) -> Iterator[Pair]:
-    """The loss of all tokens, and of those that gain most by all context; the disagreement with the short one."""
-    contents = []
-    for record in case.run(_longppl(0.0)).records.values():
+    """The loss with all context, and its disagreement with the short one."""
+    given = {"length": LENGTH, "short": SHORT, "stride": STRIDE}
+    found = case.run(lengthwise.LongPpl(**given, texts=3, alpha=0.0, beta=-1e3, batch_size=3))
+    losses, jeffreys = [], []
+    for record in found.records.values():
         # Its places are characters.
         ids = case.ids(TEXTS[record["document"]][record["start"] : record["end"]])
+        losses.append(case.plain.losses(case.view(ids[:-1]), ids[1:]))
         # The last token is a label alone, which frequencies by the length of the text show.
-        log_p = case.plain.log_p(case.view(ids[:-1]))
-        whole, parts = case.plain.losses(case.view(ids[:-1]), ids[1:]), []
-        jeffreys = []
+        whole = case.plain.log_p(case.view(ids[:-1]))
         for start in range(STRIDE, LENGTH - SHORT, STRIDE):
-            count = min(STRIDE, LENGTH - SHORT - start)
-            view = case.view(ids[start : start + SHORT + count - 1])
-            parts.append(case.plain.losses(view, ids[start + SHORT : start + SHORT + count]))
-            p, q = log_p[start + SHORT - 1 : start + SHORT + count - 1], case.plain.log_p(view)[-count:]
-            jeffreys.append(((p.exp() - q.exp()) * (p - q)).sum(dim=1))
-        contents.append((whole, np.concatenate(parts), torch.cat(jeffreys).numpy()))
-    gains = np.concatenate([short - whole[-len(short) :] for whole, short, _ in contents])
-    ordered = np.sort(gains[gains > 0])
-    gap = int(np.argmax(np.diff(ordered[: len(ordered) // 2])))
-    alpha = float(ordered[gap : gap + 2].mean())
-    found = case.run(_longppl(alpha))
-    key = np.concatenate([whole[-len(short) :] for whole, short, _ in contents])[gains > alpha]
-    for metric, value in (
-        ("loss", np.concatenate([whole for whole, *_ in contents]).mean()),
-        ("jeffreys", np.concatenate([each for *_, each in contents]).mean()),
-        ("loss_key", key.mean()),
-    ):
+            end = min(start + SHORT + STRIDE, LENGTH) - 1
+            p, q = whole[start + SHORT - 1 : end], case.plain.log_p(case.view(ids[start:end]))[SHORT - 1 :]
+            jeffreys.append(((p.exp() - q.exp()) * (p - q)).sum(dim=1).numpy())
+    for metric, values in (("loss", losses), ("jeffreys", jeffreys)):
         [row] = found.select(metric=metric)
-        yield row.value, float(value)
-
-
-def _longppl(alpha: float) -> Any:
-    given = {"length": LENGTH, "short": SHORT, "stride": STRIDE, "texts": 3}
-    return lengthwise.LongPpl(**given, alpha=alpha, beta=-1e3, batch_size=3)
+        yield row.value, float(np.concatenate(values).mean())
 
 
 def limit(case: Case) -> Iterator[Pair]:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checks.lab import caches
-from checks.lab.sides import Base, Pair, Says, Side, loaded
-from checks.lab.sound import EQUAL
+from checks.lab.sides import EQUAL, Base, Pair, Says, Side, loaded
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.path import KV_CACHES, ReadingPath
 

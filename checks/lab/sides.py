@@ -84,6 +84,9 @@ class Says:
     refused: bool = False
 
 
+EQUAL = Says(("equal",), words=("predicts as A does",), never=("fault", "differs from A", "less"))
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two sides, and what must be said of them.

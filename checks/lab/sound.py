@@ -11,10 +11,8 @@ from torch import Tensor
 from checks.lab.cache_faults import through
 from checks.lab.rope_faults import at
 from checks.lab.server_faults import server
-from checks.lab.sides import Base, Pair, Says, Side, loaded, reads
+from checks.lab.sides import EQUAL, Base, Pair, Side, loaded, reads
 from lengthwise.subjects import LoadedModel
-
-EQUAL = Says(("equal",), words=("predicts as A does",), never=("fault", "differs from A", "less"))
 
 
 def kernel(name: str, read: str = "prefill") -> Side:

@@ -207,7 +207,7 @@ def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[flo
 
 
 def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
-    """A subject without its weights: a `Reader`, and what checks need; an endpoint is opened (`tokenizer`: if unnamed).
+    """A subject without its weights: a `Reader`, and what checks need. An endpoint is opened.
 
     Raises:
         UsageError, MissingError: as `open_model`, for what does not need the weights.

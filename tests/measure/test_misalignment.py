@@ -145,7 +145,6 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
     counted = Counting(model.model, model.tokenizer, model.name, model.source)
     counted.proofs.up_to[SIDE_BY_SIDE] = 1 << 40
     resumed = measured(counted, documents, batch_size=4, log=SampleLog(path), **settings)
-    # One more pass proves that views side by side give what each gives by itself.
     assert counting.calls == 3
     for a, b in zip(whole.rows, resumed.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-6)

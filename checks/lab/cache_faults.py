@@ -85,8 +85,10 @@ PAIRS = (
         through(_Forgets, "decode=16", sinks=16, window=112),
         **_DECODED,
     ),
-    _late("evicts every second old token", 256, through(caches.Thins)),
-    _late("evicts every second old token, bfloat16", 384, through(caches.Thins, budget=320), **_HALF),
+    _late("evicts every second old token", 256, through(caches.Thins, budget=192, recent=64)),
+    _late(
+        "evicts every second old token, bfloat16", 384, through(caches.Thins, budget=320, recent=64), **_HALF
+    ),
     _late("values off by one after 256 tokens", 256, through(_Off, start=256)),
     _late("values off by one after 448 tokens, bfloat16", 448, through(_Off, start=448), **_HALF),
     _late("keys off by one after 128 tokens", 128, through(_Off, start=128, which="keys")),

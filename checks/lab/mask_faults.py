@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,10 +14,16 @@ from checks.lab.sides import Pair, Says, Side, configured, predicts, reads
 
 
 def masked(seen: Callable[[Tensor, Tensor], Tensor]) -> Side:
-    """A side under another mask: `seen` says of rows [T, 1] and columns [1, T] which attends to which."""
+    """A side under another mask: `seen` says of rows [T, 1] and columns [1, T] which attends to which.
 
-    def how(read: Any, ids: Tensor) -> Tensor:
-        places = torch.arange(ids.shape[1])
+    Its places are those of the small model, and scale with it.
+    """
+
+    def side(base: Any) -> Any:
+        return reads(partial(how, base.scale))(base)
+
+    def how(scale: int, read: Any, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1]) / scale
         allowed = seen(places[:, None], places[None])
         hidden = read(ids[:, :1])
         mask = torch.zeros(allowed.shape, dtype=hidden.dtype).masked_fill(
@@ -24,7 +31,7 @@ def masked(seen: Callable[[Tensor, Tensor], Tensor]) -> Side:
         )
         return read(ids, attention_mask=mask[None, None].expand(len(ids), 1, -1, -1))
 
-    return reads(how)
+    return side
 
 
 def window(tokens: int | None) -> Side:

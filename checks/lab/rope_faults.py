@@ -33,12 +33,21 @@ def rope(parameters: dict[str, Any], **more: Any) -> Side:
 
 
 def at(positions: Callable[[Tensor], Tensor]) -> Side:
-    """A side that reads at other positions: those of the tokens [T] -> positions [T]."""
+    """A side that reads at other positions: those of the tokens [T] -> positions [T], of the small model.
 
-    def how(read: Any, ids: Tensor) -> Tensor:
-        return read(ids, position_ids=positions(torch.arange(ids.shape[1])).expand(ids.shape))
+    A model that is `scale` times as long has every step at as many times the place, and as many times as wide.
+    """
 
-    return reads(how)
+    def side(base: Any) -> Any:
+        def how(read: Any, ids: Tensor) -> Tensor:
+            places = torch.arange(ids.shape[1])
+            small = places // base.scale
+            moved = places + base.scale * (positions(small) - small)
+            return read(ids, position_ids=moved.expand(ids.shape))
+
+        return reads(how)(base)
+
+    return side
 
 
 def frequencies(how: Callable[[Tensor], Tensor]) -> Side:

@@ -22,11 +22,12 @@ from lengthwise.checkpoints.hidden import (
     has_compiled_part,
     is_compiled,
     is_fsdp2,
-    resident,
+    is_split,
     shells_of,
     tap_of,
     unwrap,
     view_arguments,
+    whole_tensor,
 )
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.machine import whole
@@ -191,7 +192,7 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     divisor = getattr(config, "logits_scaling", None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
     assert isinstance(own, nn.Linear)
-    held = resident(own)
+    held = _resident(own)
     module = module if held is own else held
     return Head(module, float(scale / divisor), float(soft_cap) if soft_cap is not None else None)
 
@@ -251,6 +252,20 @@ def _own_class(module: nn.Module) -> type:
     """The class of the module before FSDP2 replaced it."""
     kind = type(module)
     return kind.__mro__[2] if is_fsdp2(module) else kind
+
+
+def _resident(linear: nn.Linear) -> nn.Linear:
+    """The layer with its whole weight on the device where it computes.
+
+    A copy if the weight is offloaded or split over processes, so that it is not fetched again for every few rows.
+    """
+    if not linear.weight.is_meta and not is_split(linear.weight):
+        return linear
+    whole = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+    for name, parameter in linear.named_parameters():
+        value = whole_tensor(linear, name, parameter).detach()
+        setattr(whole, name, nn.Parameter(value, requires_grad=False))
+    return whole
 
 
 def _linear(module: nn.Module) -> nn.Linear:

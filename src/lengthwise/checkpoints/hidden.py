@@ -83,20 +83,6 @@ def device_of(module: nn.Module) -> torch.device:
     return module.weight.device
 
 
-def resident(linear: nn.Linear) -> nn.Linear:
-    """The layer with its whole weight on the device where it computes.
-
-    A copy if the weight is offloaded or split over processes, so that it is not fetched again for every few rows.
-    """
-    if not linear.weight.is_meta and not _split(linear.weight):
-        return linear
-    whole = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
-    for name, parameter in linear.named_parameters():
-        value = whole_tensor(linear, name, parameter).detach()
-        setattr(whole, name, nn.Parameter(value, requires_grad=False))
-    return whole
-
-
 def whole_tensor(model: nn.Module, name: str, tensor: Any) -> Tensor:
     """A tensor of the model's `state_dict`, fetched where it is offloaded or split over processes."""
     if tensor.is_meta:
@@ -106,7 +92,7 @@ def whole_tensor(model: nn.Module, name: str, tensor: Any) -> Tensor:
         module = model.get_submodule(owner)
         with align_module_device(module):
             return getattr(module, last).detach().clone()
-    return tensor.full_tensor() if _split(tensor) else tensor
+    return tensor.full_tensor() if is_split(tensor) else tensor
 
 
 def over_processes(model: nn.Module) -> bool:
@@ -121,7 +107,7 @@ def over_processes(model: nn.Module) -> bool:
     )
 
 
-def _split(tensor: Any) -> bool:
+def is_split(tensor: Any) -> bool:
     """Whether processes hold parts of it, by a tensor parallel plan (FSDP2 gathers what it needs itself)."""
     mesh = getattr(tensor, "device_mesh", None)
     return mesh is not None and "tp" in (mesh.mesh_dim_names or ())

@@ -22,13 +22,13 @@ from checks.zoo.architectures import animals
 from checks.zoo.judge import VERBS, Cell
 from checks.zoo.kept import kept, prepared
 from lengthwise.files import atomic_write_text
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 
 KIND = "zoo"
 
 
 def results_of(every: Sequence[dict[str, Any]]) -> Results:
-    """What is not equal, as rows: an arm is a model, a task is a verb, a metric is a verdict."""
+    """What is not equal, in `other`: the model, the verb, the verdict, by how many nats, why."""
     cells = {
         found["name"]: {verb: Cell(*cell) for verb, cell in found["cells"].items()}
         for found in sorted(every, key=lambda each: each["name"])
@@ -46,13 +46,9 @@ def results_of(every: Sequence[dict[str, Any]]) -> Results:
         "tried": {verb: tried[verb] for verb in VERBS if tried[verb]},
         "equal": sorted(cells.keys() - {name for name, *_ in other}),
         "none": {found["name"]: found["none"] for found in every if found["none"]},
-        "why": [[name, verb, cell.why] for name, verb, cell in other if cell.why],
+        "other": [[name, verb, cell.verdict, cell.error, cell.why] for name, verb, cell in other],
     }
-    rows = [
-        Row(model="", task=verb, metric=cell.verdict, value=cell.error, arm=name)
-        for name, verb, cell in other
-    ]
-    return Results(kind=KIND, model_name="", config=config, rows=rows)
+    return Results(kind=KIND, model_name="", config=config, rows=[])
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -81,11 +77,10 @@ def main(words: Sequence[str] | None = None) -> int:
             )
     results = results_of(every)
     atomic_write_text(given.out / "results.json", results.to_json())
-    why = {(name, verb): words for name, verb, words in results.config["why"]}
-    bad = [row for row in results.rows if row.metric in ("wrong", "crash")]
-    for row in bad:
-        size = "" if row.value is None else f" by {row.value:.2g}"
-        print(f"{row.arm}: {row.task}: {row.metric}{size} {why.get((row.arm, row.task), '')}")
+    bad = [one for one in results.config["other"] if one[2] in ("wrong", "crash")]
+    for name, verb, verdict, error, why in bad:
+        size = "" if error is None else f" by {error:.2g}"
+        print(f"{name}: {verb}: {verdict}{size} {why}")
     return 1 if bad else 0
 
 

@@ -227,7 +227,8 @@ def replies(case: Case, batch: int = 1) -> Iterator[tuple[str, str, str | None]]
         generated = case.plain.generated(question.ids, question.new_tokens)
         end = whole.index(EOS) if EOS in whole else None
         so, own = (
-            None if each is None else case.plain.tokenizer.decode(each[:end]) for each in (whole, generated)
+            None if each is None else case.plain.tokenizer.decode(each[:end], skip_special_tokens=True)
+            for each in (whole, generated)
         )
         # Rounding decides between tokens that are as likely.
         if clear > 1e-4:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from lengthwise.report.tables import Cell, Table
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 
 _VERDICTS = {
     "refused": "refused",
@@ -17,7 +17,7 @@ _VERDICTS = {
 
 def verbs_table(results: Results) -> Table:
     """A line for each verb: on how many models it says what their plain forward passes say, and what else comes."""
-    found = Counter((row.task, row.metric) for row in results.rows)
+    found = Counter((verb, verdict) for _, verb, verdict, *_ in results.config["other"])
     lines: list[list[Cell]] = []
     for verb, tried in results.config["tried"].items():
         other = [found[verb, verdict] for verdict in _VERDICTS]
@@ -27,15 +27,13 @@ def verbs_table(results: Results) -> Table:
 
 def others_table(results: Results) -> Table:
     """A line for all models of which the same verbs are not equal, for the same reason."""
-    why = {(name, verb): words for name, verb, words in results.config["why"]}
-    by_model: dict[tuple[str, str, str], list[Row]] = {}
-    for row in results.rows:
-        words = why.get((row.arm, row.task), "")
-        by_model.setdefault((row.arm or "", row.metric, words), []).append(row)
+    by_model: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+    for name, verb, verdict, error, why in results.config["other"]:
+        by_model.setdefault((name, verdict, why), []).append((verb, error or 0.0))
     lines: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
-    for (name, verdict, words), rows in by_model.items():
-        verbs = "; ".join(row.task for row in rows)
-        largest = max((row.value or 0.0 for row in rows), default=0.0)
+    for (name, verdict, words), cells in by_model.items():
+        verbs = "; ".join(verb for verb, _ in cells)
+        largest = max(error for _, error in cells)
         lines.setdefault((verdict, words, verbs), []).append((name, largest))
     order = list(_VERDICTS)
     return Table(

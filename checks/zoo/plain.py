@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -91,10 +92,12 @@ class Plain:
     def in_chunks(self, ids: Ids, size: int) -> Tensor | None:
         """log p of each token but the first, as transformers alone gives it in passes of `size` tokens; or None."""
         model, text, cache, parts = copy.deepcopy(self.model), torch.tensor([list(map(int, ids))]), None, []
+        # Since transformers 5.24, and before.
+        name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         try:
             for piece in text[:, :-1].split(size, dim=1):
-                output = model(input_ids=piece, past_key_values=cache, use_cache=True)
-                cache = output.past_key_values
+                output = model(input_ids=piece, use_cache=True, **({name: cache} if cache else {}))
+                cache = output[name]
                 parts.append(output.logits[0].double().log_softmax(dim=-1))
         # Some architectures have no such cache, each in its own way.
         except Exception:

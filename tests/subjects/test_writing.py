@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from lengthwise.checkpoints.head import FullLogits, NonFiniteLogits
+from lengthwise.checkpoints.hidden import cache_argument
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
@@ -127,7 +129,8 @@ def test_replies_are_those_of_plain_passes(kind: str, at_once: int) -> None:
 
 SAID = {
     "minimax": ["several lengths"],
-    "mamba": ["decoding"],
+    # Since transformers 5.24 its forward pass takes a cache, which padding spoils.
+    "mamba": ["decoding|several lengths"],
     "zamba2": ["several lengths"],
     "dynamic NTK": ["dynamic rope"],
     "LongRoPE at its switch": ["longrope rope"],
@@ -144,7 +147,7 @@ def test_what_is_read_slowly_is_said_once(kind: str, caplog: pytest.LogCaptureFi
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == len(SAID.get(kind, ()))
     for text, word in zip(said, SAID.get(kind, ()), strict=True):
-        assert word in text
+        assert re.search(word, text)
 
 
 def test_a_common_beginning_and_steps_are_read_once() -> None:
@@ -245,7 +248,8 @@ def test_a_path_that_loses_something_writes_what_its_own_passes_write() -> None:
         with torch.no_grad():
             while len(reply) < 6:
                 for piece in pieces:
-                    logits = model.model(piece, past_key_values=own, use_cache=True).logits
+                    given: Any = {cache_argument(model.model): own}
+                    logits = model.model(piece, use_cache=True, **given).logits
                 reply.append(int(logits[0, -1].argmax()))
                 pieces = [torch.tensor([reply[-1:]])]
         expected.append(tuple(reply))

@@ -163,7 +163,8 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
         documents,
     )
     assert rows["difference", 128, None].value == pytest.approx(0.2)
-    assert rows["shift", 128, None].value == pytest.approx(0, abs=1e-9)
+    # Losses are in float32.
+    assert rows["shift", 128, None].value == pytest.approx(0, abs=1e-6)
     assert rows["equal_up_to", 128, None].value == 0
 
 
@@ -171,7 +172,8 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
     ("by", "words"),
     [
         (lambda p, _: 0.001, ["predicts as A does", "256 tokens"]),
-        (lambda p, _: 0.5 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.5 nats", "0.38 higher"]),
+        # Not 0.5: its mean of 0.375 is halfway between two decimals.
+        (lambda p, _: 0.52 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.52 nats", "0.39 higher"]),
         (lambda p, _: -0.5 if p >= 200 else 0, ["equal to A up to 200 tokens", "lower"]),
         (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "Precision"]),
         (lambda p, _: 2.0, ["2 nats", "more than precision"]),

@@ -84,7 +84,7 @@ cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, agai
 lab: $(READY)  ## faults planted in the real model, sound pairs, simulations: what compare says of each (two hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m checks.lab --out runs/lab
 
-zoo: $(READY)  ## every verb on a tiny model of each architecture of transformers, against whole readings (25 minutes)
+zoo: $(READY)  ## every verb on a tiny model of each architecture of transformers, against whole readings (ten minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m checks.zoo --out runs/zoo
 
 served: $(READY) $(SERVED)/.ready  ## a real server (vLLM on the CPU, an environment of 4 GB) against its checkpoint

@@ -88,15 +88,15 @@ def judged(animal: Animal, names: Sequence[str]) -> dict[str, Cell] | str:
             folder = Path(kept) / "model"
             build(animal, folder)
             case = Case(folder)
-            causal = case.plain.is_causal(case.sample)
+            none = case.plain.why_none(case.sample)
         # Each architecture fails in its own way.
         except Exception as error:
             return _first(error)
         cells = {name: cell_of(case, name) for name in names}
-        if causal:
+        if none is None:
             return cells
-        seen = Cell("wrong", None, "it sees later tokens, and is not refused")
-        return {name: cell if cell.verdict == "refused" else seen for name, cell in cells.items()}
+        wrong = Cell("wrong", None, f"{none}, and is not refused")
+        return {name: cell if cell.verdict == "refused" else wrong for name, cell in cells.items()}
 
 
 def cell_of(case: Case, name: str) -> Cell:

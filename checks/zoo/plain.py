@@ -40,11 +40,14 @@ class Plain:
         found, targets = self.log_p(ids)[len(ids) - len(labels) :], torch.tensor(list(map(int, labels)))
         return torch.nn.functional.cross_entropy(found, targets, reduction="none").numpy()
 
-    def is_causal(self, ids: Ids) -> bool:
-        """Whether the second half of a text changes nothing of what is said in the first."""
-        half = len(ids) // 2
-        other = [*ids[:half], *reversed(ids[half:])]
-        return float((self.log_p(ids) - self.log_p(other))[:half].abs().max()) < 1e-3
+    def why_none(self, ids: Ids) -> str | None:
+        """Why there is nothing to compare with: it says another thing each time, or its beginning knows its end."""
+        half, first = len(ids) // 2, self.log_p(ids)
+        del self._read[tuple(map(int, ids))]
+        if not torch.allclose(first, self.log_p(ids), atol=1e-3):
+            return "it does not say the same twice"
+        apart = (first - self.log_p([*ids[:half], *reversed(ids[half:])]))[:half].abs().max()
+        return "it sees later tokens" if apart > 1e-3 else None
 
     @cached_property
     def by_length(self) -> bool:
@@ -56,11 +59,9 @@ class Plain:
         """The likeliest tokens, each after reading everything before it whole; how clear the least clear one is."""
         written: list[int] = []
         clear = np.inf
+        # Where a later token changes nothing, one pass proves a guess.
+        guess = [] if self.by_length else self.generated(prompt, count) or []
         while len(written) < count:
-            # Where a later token changes nothing, one pass proves a guess.
-            guess = (
-                [] if self.by_length else (self.generated([*prompt, *written], count - len(written)) or [])
-            )
             log_p = self.log_p([*prompt, *written, *guess])[len(prompt) + len(written) - 1 :]
             best = log_p[: count - len(written)].topk(2)
             for row in range(len(best.values)):

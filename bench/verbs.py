@@ -20,7 +20,7 @@ import torch
 from measuring import machine, spread
 
 from lengthwise.measure import (
-    Difference,
+    Comparison,
     Limit,
     LongPpl,
     Measurement,
@@ -59,7 +59,7 @@ def main() -> None:
     ids = tokens.documents[0].ids
     verbs = {
         "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
-        "compare": Verb(4, length, Difference(lengths=(length,), windows=1)),
+        "compare": Verb(4, length, Comparison(lengths=(length,), windows=1)),
         "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
         "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
         "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),

@@ -14,7 +14,7 @@ import pytest
 from lengthwise import progress
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
-from lengthwise.measure.difference import Difference
+from lengthwise.measure.comparison import Comparison
 from lengthwise.measure.measurement import Measurement
 from lengthwise.progress import TokenBar
 from lengthwise.settings import Subject
@@ -86,7 +86,7 @@ RUNS: dict[str, tuple[Measurement, tuple[float, float]]] = {
     "limit": (Limit(length=1024, reference=64, windows=4), (1.0, 1.1)),
     "longppl": (LongPpl(length=512, short=128, texts=2), (0.98, 1.0)),
     "measure": (Misalignment(lengths=(128, 256), windows=4), (0.98, 1.0)),
-    "compare": (Difference(side_b={"attn": "eager"}, lengths=(512,), windows=2), (2.0, 3.0)),
+    "compare": (Comparison(side_b={"attn": "eager"}, lengths=(512,), windows=2), (2.0, 3.0)),
     "needles": (Evaluation(tasks=("needle",), lengths=(1024,), depths=(0, 100), samples=3), (1.0, 1.3)),
     "likelihoods": (
         Evaluation(tasks=("babilong_qa1",), lengths=(1024,), mode="likelihood", samples=3),
@@ -114,7 +114,7 @@ def test_about_as_many_tokens_are_reported_as_were_planned(
 
     monkeypatch.setattr(TokenBar, "reading", reading)
     measurement, (least, most) = RUNS[name]
-    if isinstance(measurement, Difference):
+    if isinstance(measurement, Comparison):
         side = measurement.side_b | {"model": subject.model}
         measurement = measurement.model_copy(update={"side_b": side})
     run(measurement, subject)

@@ -29,7 +29,7 @@ from checks.lab.sides import Base, Pair, loaded
 from checks.lab.table import PAIRS
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.subjects import load
 

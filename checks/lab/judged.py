@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from checks.lab.sides import Base, Pair
 from lengthwise.errors import UsageError
-from lengthwise.measure import Difference, run
-from lengthwise.report.difference_verdict import evidence, verdict
+from lengthwise.measure import Comparison, run
+from lengthwise.report.comparison_verdict import evidence, verdict
 from lengthwise.results import Results
 
 
@@ -17,7 +17,7 @@ def compared(pair: Pair, base: Base, text: Any, **how: Any) -> Results:
     base = base.cast(pair.dtype)
     lengths = tuple(length * base.scale for length in pair.lengths)
     with base.opened:
-        spec = Difference(lengths=lengths, windows=pair.windows)
+        spec = Comparison(lengths=lengths, windows=pair.windows)
         return run(spec, pair.a(base), text, other=pair.b(base), **how)
 
 

@@ -18,8 +18,8 @@ import torch
 from checks.lab.bases import EMBEDDED, base_of
 from checks.lab.bases import text_of as text_of_base
 from checks.lab.sound import CHUNKS, KERNEL, SHIFTED, WAYS
-from lengthwise.measure import Difference, run
-from lengthwise.report.difference_verdict import Evidence, evidence
+from lengthwise.measure import Comparison, run
+from lengthwise.report.comparison_verdict import Evidence, evidence
 from lengthwise.results import Results, Row
 from lengthwise.subjects import Read, Reading, Want
 from lengthwise.subjects.path import ReadingPath
@@ -127,7 +127,7 @@ def compared(documents: int, seed: int) -> Results:
         MadeUp(seed=2 * seed),
         MadeUp(rounding=0.01, shift=TRUE_SHIFT, of_documents=0.3, seed=2 * seed + 1),
     )
-    spec = Difference(lengths=(LENGTH,), windows=documents)
+    spec = Comparison(lengths=(LENGTH,), windows=documents)
     return run(spec, sides[0], text_of(documents, seed), other=sides[1])
 
 
@@ -137,7 +137,7 @@ def called_different(documents: int, seeds: Sequence[int] = range(4)) -> tuple[i
     wrong = count = 0
     for side, _ in (WAYS[KERNEL], WAYS[CHUNKS], *SHIFTED.values()):
         for seed in seeds:
-            spec = Difference(lengths=(LENGTH,), windows=documents, seed=seed)
+            spec = Comparison(lengths=(LENGTH,), windows=documents, seed=seed)
             found = run(spec, base.model, text_of_base(EMBEDDED), other=side(base))
             wrong += of(found.rows).pattern != "equal"
             count += 1

@@ -14,7 +14,7 @@ import numpy as np
 
 import lengthwise
 from checks.zoo.plain import Ids, Plain
-from lengthwise.measure import Difference
+from lengthwise.measure import Comparison
 from lengthwise.settings import Subject
 from lengthwise.text import Corpus
 
@@ -199,7 +199,7 @@ def _benefit(case: Case, ids: list[int], begins: int, distance: int, inside: int
 
 def compare(case: Case, **side: Any) -> Iterator[Pair]:
     """The model against itself along another path: no difference."""
-    verb = Difference(
+    verb = Comparison(
         lengths=(LENGTH,), windows=2, side_b={"model": str(case.folder), "dtype": "float32", **side}
     )
     subject = Subject(model=str(case.folder), dtype="float32", device="cpu")

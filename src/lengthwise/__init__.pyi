@@ -18,7 +18,7 @@ from lengthwise.measure import LongPpl as LongPpl
 from lengthwise.measure import Measurement as Measurement
 from lengthwise.measure import Misalignment as Misalignment
 from lengthwise.measure import Perplexity as Perplexity
-from lengthwise.measure import compare_runs as compare_runs
+from lengthwise.measure import difference_of_runs as difference_of_runs
 from lengthwise.measure import paired_difference as paired_difference
 from lengthwise.measure import run as run
 from lengthwise.results import Results as Results

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from lengthwise.measure.comparison import holm_corrected
+from lengthwise.measure.difference import holm_corrected
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import SIGNIFICANCE
 

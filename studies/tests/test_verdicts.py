@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.measure.comparison import holm_corrected
+from lengthwise.measure.difference import holm_corrected
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import (

@@ -10,7 +10,7 @@ import pytest
 
 from lengthwise.cli import gates
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 

@@ -14,7 +14,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation, import_lm_eval, write_lm_eval_tasks
 from lengthwise.evaluation.lm_eval_export import process_results
-from lengthwise.measure.comparison import compare_runs
+from lengthwise.measure.difference import difference_of_runs
 from lengthwise.measure.runner import run as measure
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Results, read_results
@@ -57,7 +57,9 @@ def test_a_recorded_output_becomes_a_run_that_is_compared_and_shown(tmp_path: Pa
         check_scores(import_lm_eval(RECORDED / run.name, run), theirs(RECORDED / run.name))
         assert read_results(run).model_name == run.name
     differences = {
-        (row.task, row.metric): row for row in compare_runs(runs[::-1]).rows if row.reference is not None
+        (row.task, row.metric): row
+        for row in difference_of_runs(runs[::-1]).rows
+        if row.reference is not None
     }
     # No difference of what is no mean over samples.
     assert set(differences) == {
@@ -103,10 +105,10 @@ def test_other_questions_and_settings_are_not_compared(changed: Any, tmp_path: P
     samples.write_text(samples.read_text().replace('"doc_hash": "', '"doc_hash": "0', 1))
     import_lm_eval(other, tmp_path / "other")
     with pytest.raises(UsageError, match="not of the same items"):
-        compare_runs([tmp_path / "one", tmp_path / "other"])
+        difference_of_runs([tmp_path / "one", tmp_path / "other"])
     import_lm_eval(changed("shots", lambda found: found["n-shot"].update(tiny_choice=5)), tmp_path / "shots")
     with pytest.raises(UsageError, match="n-shot"):
-        compare_runs([tmp_path / "one", tmp_path / "shots"])
+        difference_of_runs([tmp_path / "one", tmp_path / "shots"])
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

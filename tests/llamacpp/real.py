@@ -22,8 +22,8 @@ from typing import Any
 from lengthwise.checkpoints.embedded_models import EMBEDDED
 from lengthwise.cli.main import run as lengthwise
 from lengthwise.cli.main import treat_sigterm_as_interrupt
-from lengthwise.measure.difference import difference_of_kept
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.measure.comparison import comparison_of_kept
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_run
 from lengthwise.text.embedded_texts import package_file
@@ -116,7 +116,7 @@ def found(out: Path) -> Results:
     for pair in PAIRS:
         for length in LENGTHS:
             sides = [read_run(folder_of(side, length, out)) for side in (pair.a, pair.b)]
-            results = difference_of_kept(*sides)
+            results = comparison_of_kept(*sides)
             # One tolerance for each length, which a row of the whole run does not say.
             rows += [replace(row, model=NAME, arm=pair.arm, length=length) for row in results.rows]
             notes.append(f"{pair.arm}, {length:,} tokens: {' '.join(verdict(results.rows))}")

@@ -14,7 +14,7 @@ pytest.importorskip("llama_cpp")
 from lengthwise.checkpoints import extend
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import run
-from lengthwise.measure.difference import Difference, difference_of_kept
+from lengthwise.measure.comparison import Comparison, comparison_of_kept
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, open_model
@@ -80,7 +80,7 @@ def test_a_quantized_cache_is_worse_the_fewer_its_bits(file: Path):
 
 
 def test_compare_finds_exact_kl_of_equal_models(file: Path):
-    found = run(Difference(lengths=(128,), windows=2), tiny(), TEXTS, other=side(file, **EXACT))
+    found = run(Comparison(lengths=(128,), windows=2), tiny(), TEXTS, other=side(file, **EXACT))
     by = {row.metric: row.value or 0 for row in found.rows if row.is_whole and row.distance is None}
     assert by["difference"] < ROUNDING
     assert abs(by["kl"]) < 1e-5
@@ -90,9 +90,9 @@ def test_compare_finds_exact_kl_of_equal_models(file: Path):
 
 def test_sides_kept_apart_are_compared_as_together(file: Path):
     one, two = side(file, **EXACT), side(file, rope_scaling="linear:2")
-    whole = run(Difference(lengths=(128,), windows=2), one, TEXTS, other=two)
+    whole = run(Comparison(lengths=(128,), windows=2), one, TEXTS, other=two)
     kept = KeptPredictions(lengths=(128,), windows=2)
-    later = difference_of_kept(run(kept, one, TEXTS), run(kept, two, TEXTS))
+    later = comparison_of_kept(run(kept, one, TEXTS), run(kept, two, TEXTS))
     for metric in ("difference", "shift", "same_top"):
         (a,), (b,) = (r.select(metric=metric, position=None, distance=None) for r in (whole, later))
         assert b.value == pytest.approx(a.value, rel=1e-4, abs=1e-6)
@@ -104,7 +104,7 @@ def test_other_ids_of_llama_cpp_itself_are_refused(file: Path, tmp_path: Path):
     assert side(file).ids_of("the old queen walks.") == tiny_tokenizer()("the old queen walks.").input_ids
     other = write_gguf(tmp_path / "x.gguf", tiny().model, tiny_tokenizer(), merges_reversed=True)
     with pytest.raises(UsageError, match="other ids"):
-        run(Difference(lengths=(128,), windows=1), tiny(), TEXTS, other=side(other))
+        run(Comparison(lengths=(128,), windows=1), tiny(), TEXTS, other=side(other))
     with pytest.raises(UsageError, match="other ids"):
         run(KeptPredictions(lengths=(128,), windows=1), side(other), TEXTS)
 

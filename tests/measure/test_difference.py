@@ -1,304 +1,328 @@
-"""Two sides of a comparison: the windows, the sums, the sentences, against plain formulas and planted numbers."""
-
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.change_point import Stretch, beginning, best_split
-from lengthwise.measure.difference import Difference
-from lengthwise.measure.distributions import apart, kept, read_kept
-from lengthwise.measure.repeated_windows import Layout, position_edges
-from lengthwise.measure.runner import run
-from lengthwise.report.difference_evidence import evidence
-from lengthwise.report.difference_verdict import verdict
-from lengthwise.results import Row
-from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel, Read, Reading, Want
-from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.testing import tiny_llama, tiny_tokenizer
-from tests.readings import Elsewhere, token_losses
+from lengthwise.evaluation import Evaluation
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, paired_difference
+from lengthwise.measure.difference import difference_of_runs, holm
+from lengthwise.measure.runner import run as measure
+from lengthwise.measure.statistics import Statistic, estimate_difference, few_documents
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_text
+from lengthwise.text import Corpus
 
-MODEL = Subject(model="m")
+SIZES = Perplexity(lengths=(16, 32), segments=8)
 
 
-class Shifted(Elsewhere):
-    """A side whose losses are those of a model and `by(position, length)` nats more."""
-
-    def __init__(self, model: LoadedModel, by: Callable[[int, int], float]) -> None:
-        self._model, self._by = model, by
-
-    def losses(self, tokens: Any, labels: Any) -> Tensor:
-        [found] = token_losses(self._model, [tokens], [labels])
-        return found + torch.tensor([self._by(p, len(found)) for p in range(len(found))])
+def write(path: Path, kind: str, results: Results) -> Path:
+    """A run folder as `run` leaves it."""
+    with RunFolder(path, kind=kind, config={"model": results.model_name}) as folder:
+        for key, record in results.records.items():
+            folder.samples.append(key, record)
+        folder.write_results(replace(results, kind=kind))
+    return path
 
 
-class Copies(Elsewhere):
-    """A side that predicts a token with `loss` nats where it came before after the same token, up to `reach` back."""
-
-    def __init__(self, reach: int, loss: float = 0.5) -> None:
-        self._reach, self._loss = reach, loss
-
-    def losses(self, tokens: Any, labels: Any) -> Tensor:
-        pairs = list(zip(tokens, labels, strict=True))
-        known = [pair in pairs[max(0, at - self._reach) : at] for at, pair in enumerate(pairs)]
-        return torch.where(torch.tensor(known), self._loss, 3.0).double()
+@pytest.fixture
+def runs(model, other_model, documents, tmp_path) -> list[Path]:
+    return [write(tmp_path / m.name, "ppl", measure(SIZES, m, documents)) for m in (model, other_model)]
 
 
-@pytest.mark.parametrize("layout", [Layout(128), Layout(1024), Layout(512, decode=128)])
-def test_every_passage_came_before_in_its_own_window_alone(layout: Layout) -> None:
-    stretch = np.arange(2 * layout.text)
-    both = layout.sequences(stretch)
-    assert both.shape == (2, layout.length + 1)
-    assert (both[0, layout.text :] == both[1, layout.text :]).all()
-    for distance, half, rows in layout.passages():
-        tokens = slice(rows.start + 1, rows.stop + 1)
-        before = slice(tokens.start - distance, tokens.stop - distance)
-        assert (both[half, tokens] == both[half, before]).all()
-        assert not set(both[half, tokens]) & set(both[1 - half, : layout.text])
-        assert rows.start >= layout.first
-    assert max(layout.distances) == layout.text - 1
-
-
-def test_edges() -> None:
-    assert position_edges(256) == [0, 64, 96, 128, 192, 256]
-    assert position_edges(100)[-2:] == [96, 100]
-
-
-def rows_of(spec: Difference, a: Any, b: Any, documents: Any) -> dict[tuple[Any, ...], Row]:
-    found = run(spec, a, documents, other=b)
-    return {
-        (row.metric, row.length, row.distance if row.position is None else row.position): row
-        for row in found.rows
-    }
-
-
-def test_the_numbers_are_those_of_whole_logits(
-    model: LoadedModel, other_model: LoadedModel, documents: Any
-) -> None:
-    """Against [T, V] softmaxes of both models on every window."""
-    spec = Difference(lengths=(128,), windows=3)
-    rows = rows_of(spec, model, other_model, documents)
-    own, other, kl, top = [], [], [], []
-    for item in spec.resolved(model, other_model).items(model, (None, documents), other_model):
-        for window in item.content:
-            ids = torch.from_numpy(window)
-            p, q = (
-                each.model(ids[None, :-1]).logits[0].double().log_softmax(-1) for each in (model, other_model)
-            )
-            own.append(-p.gather(1, ids[1:, None])[:, 0])
-            other.append(-q.gather(1, ids[1:, None])[:, 0])
-            kl.append((p.exp() * (p - q)).sum(-1))
-            top.append(p.argmax(-1) == q.argmax(-1))
-    a, b = torch.cat(own), torch.cat(other)
-    expected = {
-        "difference": (b - a).abs().mean(),
-        "shift": (b - a).mean(),
-        "loss_a": a.mean(),
-        "loss_b": b.mean(),
-        "kl": torch.cat(kl).mean(),
-        "same_top": torch.cat(top).double().mean(),
-        "largest": (b - a).abs().max(),
-    }
-    for metric, value in expected.items():
-        assert rows[metric, 128, None].value == pytest.approx(value.item(), abs=2e-5), metric
-    at = torch.stack([(y - x).abs() for x, y in zip(own, other, strict=True)])
-    assert rows["difference", 128, 64].value == pytest.approx(at[:, 64:96].mean().item(), abs=2e-5)
-
-
-def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
-    """From the likeliest tokens KL is never more than exact, and exact where they are all tokens."""
-    ids = np.random.default_rng(1).integers(320, size=65)
-    a, b = (each.read([Reading(tokens=ids[:-1], want=Want.ROWS)])[0] for each in (model, other_model))
-    exact = apart(a, b, ids[1:])
-    one, two = (read_kept(kept(each, ids[1:])) for each in (a, b))
-    bounded = apart(one, two, ids[1:])
-    assert exact.kl is not None
-    assert bounded.kl is not None
-    assert bounded.bounded
-    assert (bounded.kl <= exact.kl + 1e-6).all()
-    everything = apart(with_top(a, model.vocab_size), with_top(b, model.vocab_size), ids[1:])
-    np.testing.assert_allclose(everything.kl, exact.kl, atol=1e-5)
-    np.testing.assert_allclose(bounded.other - bounded.own, exact.other - exact.own, atol=1e-5)
-    assert (bounded.same_top == exact.same_top).all()
-
-
-def with_top(read: Read, count: int) -> Read:
-    """The reading with its `count` likeliest tokens in place of rows."""
-    assert read.rows is not None
-    best = read.rows.log_p(slice(0, len(read.rows))).detach().topk(count)
-    return Read(losses=torch.zeros(len(read.rows)), likeliest=(best.indices, best.values))
-
-
-def test_benefits_are_exact(make_documents: Callable[..., Any]) -> None:
-    """A side that copies from up to 300 tokens back has the benefit at smaller distances, and not at greater ones."""
-    documents = make_documents([2200] * 3, vocabulary=300)
-    rows = rows_of(Difference(lengths=(1024,), windows=3), Copies(2000), Copies(300), documents)
-    distances = Layout(1024).distances
-    assert min(distances) <= 300 < max(distances)
-    for distance in distances:
-        assert rows["benefit_a", 1024, distance].value == pytest.approx(2.5, abs=0.1)
-        expected = 2.5 if distance <= 300 else 0.0
-        assert rows["benefit_b", 1024, distance].value == pytest.approx(expected, abs=0.1)
-        assert rows["benefit_kept", 1024, distance].value == pytest.approx(expected / 2.5, abs=0.05)
-    [use] = verdict(list(rows.values()))[1:]
-    assert "uses far context less" in use
-    weaker = rows_of(Difference(lengths=(1024,), windows=3), Copies(2000, 1.0), Copies(2000), documents)
-    [use] = verdict(list(weaker.values()))[1:]
-    assert "uses far context more" in use
-
-
-def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
-    rows = rows_of(
-        Difference(lengths=(128,), windows=3),
-        model,
-        Shifted(model, lambda p, _: 0.2 if p % 2 else -0.2),
-        documents,
+def difference(value: float, stderr: float, documents: int = 30) -> Row:
+    return Row(
+        model="m", task="t", metric="x", value=value, stderr=stderr, documents=documents, reference="r"
     )
-    assert rows["difference", 128, None].value == pytest.approx(0.2)
-    # Losses are in float32.
-    assert rows["shift", 128, None].value == pytest.approx(0, abs=1e-6)
-    assert rows["equal_up_to", 128, None].value == 0
 
 
-@pytest.mark.parametrize(
-    ("by", "words"),
-    [
-        (lambda p, _: 0.001, ["predicts as A does", "256 tokens"]),
-        # Not 0.5: its mean of 0.375 is halfway between two decimals.
-        (lambda p, _: 0.52 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.52 nats", "0.39 higher"]),
-        (lambda p, _: -0.5 if p >= 200 else 0, ["equal to A up to 200 tokens", "lower"]),
-        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "Precision"]),
-        (lambda p, _: 2.0, ["2 nats", "more than precision"]),
-        (lambda p, _: -2.0, ["2 nats", "2 lower", "sees what it predicts"]),
-        (lambda p, _: 1.0 if p < 64 else 0.1, ["in the first 64 tokens", "BOS"]),
-        (
-            lambda p, length: 0.3 if length > 128 else 0,
-            ["equal to A in windows of 128", "moves with the length"],
-        ),
-        (lambda p, _: 1.0 if p >= 128 else 0.1, ["before token 128", "1 beyond", "long context"]),
-        (lambda p, _: 0.002 * p, ["more and more"]),
-        (lambda p, _: 3.0 if p == 130 else 0, ["at few tokens", "3 nats"]),
-    ],
-)
-def test_verdicts(by: Any, words: list[str], model: LoadedModel, documents: Any) -> None:
-    spec = Difference(lengths=(128, 256), windows=3, tolerance=0.05)
-    found = run(spec, model, documents, other=Shifted(model, by))  # type: ignore[arg-type]
-    text = " ".join(verdict(found.rows))
-    for word in words:
-        assert word in text
-
-
-def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> list[Row]:
-    """The rows of a comparison with these differences by position, and further numbers."""
-    edges = [0, 64, 128, 256, 512, 1024]
-    row = Row(model="", task="difference", metric="difference", value=sum(means) / len(means), length=1024)
-    given = {"tolerance": tolerance, "largest": max(means), **numbers}
-    bins = [
-        replace(row, value=mean, position=begin, position_end=end, n=end - begin)
-        for mean, begin, end in zip(means, edges, edges[1:], strict=False)
-    ]
-    return [row, *bins, *(replace(row, metric=name, value=value) for name, value in given.items())]
-
-
-@pytest.mark.parametrize(
-    ("means", "numbers", "pattern", "place"),
-    [
-        ((0.1, 0.05, 0.02, 0.1, 0.1), {}, "equal", None),
-        ((0.2, 0.15, 0.2, 0.25, 0.2), {}, "all positions", None),
-        ((0.01, 0.01, 0.3, 1.1, 1.3), {}, "from a place", (64, 256)),
-        ((0.2, 0.2, 0.2, 0.2, 0.9), {}, "from a place", (256, 1024)),
-        ((0.9, 0.1, 0.1, 0.1, 0.1), {}, "first tokens", (0, 128)),
-        # Early tokens have little context to differ in.
-        ((0.2, 0.9, 0.9, 0.9, 0.9), {}, "all positions", None),
-        ((0.15, 0.25, 0.4, 0.6, 0.8), {}, "growing", (128, 512)),
-        ((0.2, 0.2, 0.2, 0.2, 0.2), {"windows_apart": 0.25}, "some windows", None),
-        ((0.2, 0.2, 0.2, 0.2, 0.2), {"top_share": 0.9, "largest": 4.0}, "some tokens", None),
-        ((0.01, 0.01, 0.01, 0.01, 0.01), {"largest": 4.0, "largest_rounding": 1.0}, "some tokens", None),
-        ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.05, "one_sided": 1.0}, "all positions", None),
-        ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.001, "one_sided": 0.05}, "equal", None),
-        (
-            (0.0, 0.0, 0.0, 0.02, 0.02),
-            {"begins": 256, "after": 0.02, "one_sided": 0.1},
-            "from a place",
-            (256, 256),
-        ),
-        ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 1e-6, "floor_b": 0.3}, "unstable", None),
-        ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 0.3, "floor_b": 0.3}, "undecided", None),
-    ],
-)
-def test_patterns(means: Any, numbers: Any, pattern: str, place: Any) -> None:
+def test_holm_by_hand():
+    # t = 2.0452, 2.7564, 3.6594 leave 5 %, 1 % and 0.1 % at 29 degrees of freedom.
     rows = [
-        replace(row, ci_low=row.value, ci_high=row.value) if row.metric == "begins" else row
-        for row in rows_of_curve(*means, **numbers)
+        difference(2.0452, 1),
+        difference(3.6594, 1),
+        Row(model="m", task="t", metric="y", value=None),
+        difference(2.7564, 1),
     ]
-    seen = evidence(rows)
-    assert seen is not None
-    assert (seen.pattern, seen.place) == (pattern, place)
-    assert all(verdict(rows))
+    found = [row.p_holm for row in holm(rows)]
+    assert found[2] is None
+    assert [found[0], found[1], found[3]] == pytest.approx([0.05, 0.003, 0.02], rel=2e-3)
+    # Monotone: a larger p never ends below a smaller one.
+    equal = [row.p_holm for row in holm([difference(2.0452, 1), difference(2.05, 1)])]
+    assert equal[0] == equal[1] == pytest.approx(0.0989, rel=0.01)
+    assert holm([difference(0, 0)])[0].p_holm == 1
+    assert holm([difference(1, 0, documents=4)])[0].p_holm == 1 / 8
 
 
-def test_the_best_split() -> None:
-    curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
-    split = best_split(curve)
-    assert split is not None
-    assert (split.place, split.low, split.high) == (88, 88, 88)
-    assert (split.before, split.after, split.gradual) == (pytest.approx(0.02), pytest.approx(0.3), False)
-    rising = best_split([Stretch(2**i, 2 ** (i + 1), 0.1 * i, 2**i) for i in range(4, 12)])
-    assert rising is not None
-    assert rising.gradual
-    assert best_split(curve[:1]) is None
+def test_a_table_of_noise_rarely_has_a_finding():
+    """At most about one table in twenty, whatever its size."""
+    alarms, tables, documents = 0, 150, 12
+    for table in range(tables):
+        rng = np.random.default_rng(table)
+        rows = []
+        for metric in range(8):
+            # Two sides that share what makes a document hard, and nothing else.
+            hard = rng.normal(size=documents)
+            sides = [
+                Statistic.of(
+                    Row(model=name, task="t", metric=str(metric), value=None),
+                    [(f"d{i}", [hard[i] + rng.normal(scale=0.3), 1]) for i in range(documents)],
+                )
+                for name in "ab"
+            ]
+            rows.append(estimate_difference(*sides))
+        alarms += any(row.p_holm is not None and row.p_holm < 0.05 for row in holm(rows))
+    assert alarms / tables < 0.1
 
 
-def test_where_a_curve_begins() -> None:
-    """At the step, within a cell too; where it rises slowly, from the first cell that is clearly above."""
-    curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
-    assert beginning(curve, 0.05) == (88, 96)
-    within = [*curve[:11], curve[11]._replace(mean=0.02 + 0.28 * 3 / 8), *curve[12:]]
-    low, high = beginning(within, 0.05) or (0, 0)
-    assert low <= 93 <= high <= 96
-    slowly = [Stretch(8 * i, 8 * i + 8, 0.0 if i < 11 else 0.2 * (i - 10), 8) for i in range(32)]
-    assert (beginning(slowly, 0.05) or (0,))[0] == 88
-    # In the noise of 16 bits too, where all is exact before it.
-    faint = [part._replace(mean=0.0 if part.begin < 88 else 0.02) for part in curve]
-    assert beginning(faint, 0.05) == (88, 96)
-    assert beginning(curve[:1], 0.05) is None
+def test_differences_and_verdicts(runs, model, other_model, documents):
+    found = difference_of_runs(runs)
+    a, b = (measure(SIZES, m, documents) for m in (model, other_model))
+    plain = [row for row in found.rows if row.reference is None]
+    differences = [row for row in found.rows if row.reference is not None]
+    assert len(plain) == 2 * len(differences)
+    for row in differences:
+        mine, theirs = (
+            next(r for r in side.rows if (r.metric, r.length, r.position) == (row.metric, row.length, None))
+            for side in (b, a)
+        )
+        assert (row.model, row.reference) == ("other", "tiny")
+        assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-9)
+        assert row.p_holm is not None
+        assert not row.p_holm < 0.05 or row.ci_low > 0 or row.ci_high < 0
+    beyond = sum(row.p_holm < 0.05 for row in differences)
+    assert f"{beyond} of {len(differences)} differences are more than noise" in found.notes[0]
+    assert found.notes[1:] == few_documents(4, "documents")
+    assert found.kind == "difference"
 
 
-def test_paths() -> None:
-    assert ReadingPath().pieces(10) == [10]
-    assert ReadingPath(chunk=4).pieces(10) == [4, 4, 2]
-    assert ReadingPath(decode=3).pieces(10) == [7, 1, 1, 1]
-    assert reading_path(MODEL) == ReadingPath()
-    assert reading_path(MODEL.model_copy(update={"read": "chunks=32"})) == ReadingPath(chunk=32)
-    assert reading_path(MODEL.model_copy(update={"read": "decode"})) == ReadingPath(decode=128)
-    assert reading_path(MODEL.model_copy(update={"read": "decode=8"})) == ReadingPath(decode=8)
-    assert reading_path(MODEL.model_copy(update={"kv_cache": "static"})).chunk
-    for wrong in ("chunk", "chunks", "chunks=0", "decode=", "decode=x", "prefill=3"):
-        with pytest.raises(UsageError):
-            reading_path(MODEL.model_copy(update={"read": wrong}))
-    with pytest.raises(UsageError, match="never reads"):
-        reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))
+def test_the_bins_are_paired_too(model, other_model, documents):
+    a, b = (measure(Misalignment(lengths=(16,), windows=8), m, documents) for m in (model, other_model))
+    for mine, theirs, row in zip(a.rows, b.rows, paired_difference(a, b), strict=True):
+        assert (row.model, row.reference, row.n) == ("tiny", "other", mine.n)
+        assert row.place == mine.place == theirs.place
+        assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-12)
 
 
-def test_windows_that_never_reach_the_cache_are_refused(documents: Any) -> None:
-    a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
-    b.path = ReadingPath(chunk=128)
-    with pytest.raises(UsageError, match="no cache is read"):
-        run(Difference(lengths=(128,)), a, documents, other=b)
-    b.path = ReadingPath(decode=100)
-    with pytest.raises(UsageError, match="one by one"):
-        run(Difference(lengths=(128,)), a, documents, other=b)
+def test_other_settings_and_missing_windows_are_refused(model, documents):
+    a, b = (measure(SIZES.model_copy(update={"seed": seed}), model, documents) for seed in (0, 1))
+    with pytest.raises(UsageError, match="seed: 0 and 1"):
+        paired_difference(a, b)
+    fewer = replace(a, records=dict(list(a.records.items())[:-2]))
+    with pytest.raises(UsageError, match="only one has perplexity/L16/s0007 and 1 more"):
+        paired_difference(a, fewer)
 
 
-def test_other_ids_are_refused(model: LoadedModel, documents: Any) -> None:
-    other = LoadedModel(tiny_llama(vocab_size=300), tiny_tokenizer(vocab_size=300), "other", "memory")
-    with pytest.raises(UsageError, match="other ids"):
-        run(Difference(lengths=(64,)), model, documents, other=other)
+def test_the_reference_and_fewer_metrics(runs):
+    found = difference_of_runs(runs, reference=runs[1], metrics=["loss"])
+    assert {row.metric for row in found.rows} == {"loss"}
+    assert {row.reference for row in found.rows} == {None, "other"}
+    whole = {
+        row.length: row.p_holm
+        for row in difference_of_runs(runs).rows
+        if row.metric == "loss" and row.reference
+    }
+    for row in found.rows:
+        if row.reference:
+            assert row.p_holm <= whole[row.length], "fewer tests, less correction"
+    with pytest.raises(UsageError, match="no metric 'los'"):
+        difference_of_runs(runs, metrics=["los"])
+
+
+def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
+    measurement = measure(SIZES, model, documents)
+    runs = [write(tmp_path / name, "ppl", measurement) for name in ("before", "after")]
+    found = difference_of_runs(runs)
+    assert {row.model for row in found.rows} == {"before", "after"}
+    assert all(row.value == 0 and row.p_holm == 1 for row in found.rows if row.reference)
+
+
+def test_runs_on_other_tokens_are_refused_with_the_reason(model, documents, make_documents, tmp_path):
+    here = write(tmp_path / "here", "ppl", measure(SIZES, model, documents))
+    other = make_documents([900, 700, 800, 600], seed=5)
+    there = write(tmp_path / "there", "ppl", measure(SIZES, model, other))
+    with pytest.raises(
+        UsageError, match=r"there cannot be compared with .*here: .*not of the same (windows|items)"
+    ):
+        difference_of_runs([here, there])
+    pairs = measure(Misalignment(lengths=(16,), windows=4), model, documents)
+    with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*pairs: measure\)"):
+        difference_of_runs([here, write(tmp_path / "pairs", "measure", pairs)])
+
+
+def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
+    with pytest.raises(UsageError, match="nothing to compare"):
+        difference_of_runs(runs[:1])
+    with pytest.raises(UsageError, match="gone"):
+        difference_of_runs([runs[0], tmp_path / "gone"])
+    unfinished = replace(measure(SIZES, model, documents), partial=True)
+    with pytest.raises(UsageError, match="is not finished"):
+        difference_of_runs([runs[0], write(tmp_path / "unfinished", "ppl", unfinished)])
+    (runs[1] / "samples.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"other has no samples\.jsonl"):
+        difference_of_runs(runs)
+
+
+def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
+    settings: dict[str, Any] = {"length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
+    # So tolerant that both models are sound to the end.
+    found = [measure(Limit(tolerance=50.0, **settings), m, documents) for m in (model, other_model)]
+    runs = [write(tmp_path / one.model_name, "limit", one) for one in found]
+    result = difference_of_runs(runs)
+    (sound,) = [row for row in result.rows if row.metric == "sound_up_to" and row.reference]
+    assert sound.value is None
+    assert sound.p_holm is None
+    assert any(row.metric == "benefit" and row.value is not None and row.reference for row in result.rows)
+    assert not any(row.metric in ("tolerance", "used_level") and row.reference for row in result.rows)
+    assert any("lower bound" in note for note in result.notes)
+
+
+def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
+    documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
+    corpus = Corpus.of("made", documents, split="all", split_rule="all documents")
+    settings: dict[str, Any] = {
+        "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0
+    }  # fmt: skip
+    same = [measure(LongPpl(**settings), m, corpus, other=model) for m in (model, other_model)]
+    result = difference_of_runs([write(tmp_path / f"same{i}", "longppl", one) for i, one in enumerate(same)])
+    assert any(row.metric == "longppl" and row.reference and row.value is not None for row in result.rows)
+    own = measure(LongPpl(**settings), other_model, corpus)
+    with pytest.raises(UsageError, match="evaluator: 'other' and 'tiny'"):
+        difference_of_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
+    # The same name, but other weights.
+    settings = {**own.provenance["measurement"], "evaluator": model.name}
+    imposter = replace(own, provenance={**own.provenance, "measurement": settings})
+    with pytest.raises(UsageError, match="not of the same key tokens"):
+        difference_of_runs([tmp_path / "same0", write(tmp_path / "imposter", "longppl", imposter)])
+
+
+def evaluation(path: Path, model: str, records: dict[str, dict[str, Any]], **settings: Any) -> Path:
+    """A run folder of `eval` as `run` leaves it."""
+    tasks = dict.fromkeys(record["task"] for record in records.values() if "task" in record)
+    measurement = Evaluation(**{"tasks": tuple(tasks), **settings})
+    found = list(records.values())
+    results = Results(
+        kind="eval",
+        model_name=model,
+        config={},
+        rows=[replace(row, model=model) for row in measurement.rows(measurement.statistics(found), found)],
+        provenance={"measurement": dict(measurement)},
+        records=records,
+    )
+    return write(path, "eval", results)
+
+
+def question(task: str, length: int, document: str, score: float, **other: Any) -> dict[str, Any]:
+    return {
+        "document": document, "task": task, "version": 2, "length": length, "depth": 50.0, "bucket": None,
+        "question": 7, "prompt": 8, "cut": 0, "score": score, **other,
+    }  # fmt: skip
+
+
+def needles(scores: Any, **other: Any) -> dict[str, dict[str, Any]]:
+    return {
+        f"s{index:03d}": question(
+            "needle_single", 1024 if index % 2 else 2048, f"u{index}", float(score), **other
+        )
+        for index, score in enumerate(scores)
+    }
+
+
+def test_evaluations_are_paired_by_question(tmp_path):
+    rng = np.random.default_rng(0)
+    before = rng.integers(2, size=40).astype(float)
+    # Better on every second question that was wrong before.
+    after = np.where((before == 0) & (np.arange(40) % 4 < 2), 1.0, before)
+    # Another tokenizer makes other tokens of the same questions.
+    runs = [
+        evaluation(tmp_path / "a", "a", needles(before)),
+        evaluation(tmp_path / "b", "b", needles(after, prompt=9)),
+    ]
+    rows = [row for row in difference_of_runs(runs).rows if row.reference]
+    assert [(row.task, row.metric, row.length) for row in rows] == [
+        ("needle_single", "contained", 1024),
+        ("needle_single", "contained", 2048),
+    ]
+    for row, start in zip(rows, (1, 0), strict=True):
+        assert row.value == pytest.approx((after - before)[start::2].mean())
+    for name, change in (("c", {"question": 10}), ("d", {"version": 3})):
+        other = evaluation(tmp_path / name, name, needles(after, **change))
+        with pytest.raises(UsageError, match="not of the same items"):
+            difference_of_runs([runs[0], other])
+
+
+def test_ranked_answers_have_the_names_of_the_runs_own_rows(tmp_path):
+    ranked = needles([0, 1, 1, 0], probability=0.25, gold_loss=1.5, chance=0.1)
+    runs = [evaluation(tmp_path / name, name, ranked, mode="likelihood") for name in "ab"]
+    differences = [row for row in difference_of_runs(runs).rows if row.reference is not None]
+    assert {row.metric: row.unit for row in differences} == {
+        "accuracy": "share", "gold_probability": "share", "gold_loss": "nats",
+    }  # fmt: skip
+
+
+def test_the_mean_over_tasks_is_compared(tmp_path):
+    """Tasks count alike, however many questions they have; one sample is one unit in all tasks."""
+
+    def records(shift: float) -> dict[str, dict[str, Any]]:
+        return {
+            f"qa{task}/s{sample}": question(
+                f"babilong_qa{task}", 1024, f"s{sample}", (sample % 2) * shift / task
+            )
+            for task, samples in ((1, 4), (2, 8))
+            for sample in range(samples)
+        }
+
+    runs = [evaluation(tmp_path / str(shift), str(shift), records(shift)) for shift in (0.5, 1.0)]
+    found = difference_of_runs(runs, metrics=["accuracy"])
+    (mean,) = [row for row in found.rows if row.reference and row.task == "babilong"]
+    assert (mean.length, mean.documents) == (1024, 8)
+    assert mean.value == pytest.approx((0.25 + 0.125) / 2)
+
+
+def test_samples_that_differ_alike_have_no_interval(tmp_path):
+    """0.1 + 0.2 on one side rounds otherwise than on the other."""
+    low = [0.1 + 0.2 * (index % 3) for index in range(5)]
+    runs = [
+        evaluation(tmp_path / name, name, needles(np.repeat(scores, 2)))
+        for name, scores in (("a", low), ("b", [score + 0.2 for score in low]))
+    ]
+    found = difference_of_runs(runs)
+    for row in found.rows:
+        if row.reference:
+            assert row.value == pytest.approx(0.2)
+            assert (row.ci_low, row.ci_high) == (None, None)
+            assert row.p_holm == pytest.approx(2 * 2 / 2**5)
+    assert any("differ by the same" in note for note in found.notes)
+    equal = difference_of_runs([runs[0], evaluation(tmp_path / "c", "c", needles(np.repeat(low, 2)))])
+    assert "All numbers are equal." in equal.notes
+    assert all(row.p_holm == 1 and row.ci_low is None for row in equal.rows if row.reference)
+
+
+def test_one_sample_says_nothing_about_noise(tmp_path):
+    runs = [evaluation(tmp_path / str(score), str(score), needles([score])) for score in (0, 1)]
+    found = difference_of_runs(runs)
+    (row,) = [row for row in found.rows if row.reference]
+    assert (row.value, row.ci_low, row.p_holm) == (1, None, None)
+    assert found.notes == ["No difference can be told from noise here.", *few_documents(1, "samples")]
+
+
+def test_one_folder_by_two_paths_is_one_run(runs, monkeypatch):
+    monkeypatch.chdir(runs[0].parent)
+    with pytest.raises(UsageError, match="given twice"):
+        difference_of_runs([runs[0], Path(runs[0].name)])
+    found = difference_of_runs(runs, reference=Path(runs[1].name))
+    assert {row.reference for row in found.rows} == {None, "other"}
+    assert found.model_name == "tiny against other"
+
+
+def test_the_log_of_a_run_is_not_changed(runs):
+    before = [(run / "samples.jsonl").read_bytes() for run in runs]
+    difference_of_runs(runs)
+    assert [(run / "samples.jsonl").read_bytes() for run in runs] == before
+    assert len(SampleLog(runs[0] / "samples.jsonl")) == 16

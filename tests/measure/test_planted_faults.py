@@ -11,8 +11,8 @@ from checks.lab.bases import base_of, text_of
 from checks.lab.judged import judged
 from checks.lab.sides import Base, Pair
 from checks.lab.table import PAIRS
-from lengthwise.measure import Difference, run
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.measure import Comparison, run
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
 
@@ -47,7 +47,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(a: Path, **of_b: Any) -> str:
     """What is said of a side that settings name, in one line."""
-    spec = Difference(side_b={"model": str(a), **of_b}, lengths=(256,), windows=3)
+    spec = Comparison(side_b={"model": str(a), **of_b}, lengths=(256,), windows=3)
     found = run(spec, Subject(model=str(a)), [tiny_text(1800, seed=seed) for seed in range(3)])
     return " ".join(verdict(found.rows))
 

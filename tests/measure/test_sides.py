@@ -14,12 +14,12 @@ from tokenizers.processors import TemplateProcessing
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
-from lengthwise.measure.comparison import paired_difference
-from lengthwise.measure.difference import Difference, difference_of_kept, run_in_turn
+from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
+from lengthwise.measure.difference import paired_difference
 from lengthwise.measure.distributions import apart
 from lengthwise.measure.repeated_windows import KeptPredictions
-from lengthwise.report.difference_evidence import evidence
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.comparison_evidence import evidence
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import parse_results
 from lengthwise.runs import read_run
 from lengthwise.settings import Subject
@@ -29,7 +29,7 @@ from lengthwise.text import as_corpus, tokenize
 from lengthwise.text.tokens import token_pieces
 
 TEXTS = [tiny_text(900, seed=seed) for seed in range(3)]
-SPEC = Difference(lengths=(128,), windows=3)
+SPEC = Comparison(lengths=(128,), windows=3)
 
 
 def tokenizer(before: str = "", after: str = "", normalizer: Any = None) -> Any:
@@ -61,7 +61,7 @@ def test_a_bos_of_one_side_is_measured(first: str, second: str) -> None:
     assert "begin a text otherwise" in " ".join(verdict(found.rows))
     assert found.notes[0].startswith("A: ")
     for setting in ("never", "always"):
-        same = run(Difference(lengths=(128,), windows=3, bos=setting), a, TEXTS, other=b)
+        same = run(Comparison(lengths=(128,), windows=3, bos=setting), a, TEXTS, other=b)
         [difference] = same.select(metric="difference", position=None)
         assert difference.value == 0
     # The oracle: both readings of the windows, from whole logits.
@@ -164,10 +164,10 @@ def test_results_pass_through_json(model: LoadedModel, documents: Any, tmp_path:
 
 def test_kept_sides_say_what_a_direct_comparison_says(model: LoadedModel, documents: Any) -> None:
     other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    spec = Difference(lengths=(128,), windows=3)
+    spec = Comparison(lengths=(128,), windows=3)
     direct = run(spec, model, documents, other=other)
     kept = [run(KeptPredictions(lengths=(128,), windows=3), each, documents) for each in (model, other)]
-    in_turn = difference_of_kept(*(parse_with_records(each) for each in kept))
+    in_turn = comparison_of_kept(*(parse_with_records(each) for each in kept))
     assert verdict(in_turn.rows) == verdict(direct.rows)
     assert [note for note in in_turn.notes if not note.startswith("kl is")] == direct.notes
     for row in direct.rows:
@@ -200,7 +200,7 @@ def test_sequential_goes_on_after_any_stop(
         Subject(model=str(tmp_path / name), text=str(tmp_path / "text"), split="all")
         for name in ("one", "two")
     ]
-    spec = Difference(lengths=(128,), windows=2, side_b={"model": subjects[1].model})
+    spec = Comparison(lengths=(128,), windows=2, side_b={"model": subjects[1].model})
     whole = run_in_turn(spec, *subjects, out=tmp_path / "whole")
     place = tmp_path / "run"
     scored: list[str] = []
@@ -217,7 +217,7 @@ def test_sequential_goes_on_after_any_stop(
 
     with monkeypatch.context() as patch:
         if stopped == "end":
-            patch.setattr("lengthwise.measure.difference.difference_of_kept", fails)
+            patch.setattr("lengthwise.measure.comparison.comparison_of_kept", fails)
         else:
             patch.setattr(KeptPredictions, "score", stops)
         with pytest.raises(StoppedError):

@@ -10,8 +10,8 @@ from lengthwise.measure.measurement import About
 from lengthwise.measure.table import MEASUREMENTS, Entry
 from lengthwise.report.tables import (
     Estimate,
-    comparison_table,
     difference_rows,
+    difference_table,
     display_of,
     headline_rows,
     in_order,
@@ -128,7 +128,7 @@ def test_side_by_side_has_a_column_for_each_model_arm_and_seed() -> None:
     ]
 
 
-def test_a_comparison_shows_the_two_numbers_of_each_difference() -> None:
+def test_a_difference_stands_with_its_two_numbers() -> None:
     rows = [
         row("sce", 3.0, length=64),
         row("sce", 2.0, length=64, model="n"),
@@ -136,7 +136,7 @@ def test_a_comparison_shows_the_two_numbers_of_each_difference() -> None:
         row("sce", -1.0, length=64, model="n", reference="m", ci_low=-2.0, ci_high=-0.5, p_holm=0.01),
         row("sce", 0.1, length=128, model="n", reference="m"),
     ]
-    table = comparison_table(rows)
+    table = difference_table(rows)
     assert list(table.columns)[2:5] == ["run", "value", "reference's"]
     assert list(table.rows[0]) == [
         "sce",

@@ -30,7 +30,7 @@ from typing import Any
 from lengthwise.checkpoints.resolve import resolve
 from lengthwise.cli.main import run as lengthwise
 from lengthwise.cli.main import treat_sigterm_as_interrupt
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Results, Row, read_results
 from tools.docs.served_tables import KIND, apart

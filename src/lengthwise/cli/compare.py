@@ -12,7 +12,7 @@ from lengthwise.cli import gates
 from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.difference import Difference
+from lengthwise.measure.comparison import Comparison
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, kind_of, override
 
 _Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
@@ -29,7 +29,7 @@ def compare(
     split: Literal["test", "train", "all"] = "test",
     dtype: Dtype = "auto",
     device: str = "auto",
-    measurement: Difference,
+    measurement: Comparison,
     threshold: gates.Above = None,
     fail_use: gates.Use = None,
     sequential: bool = False,
@@ -61,7 +61,7 @@ def compare(
     limits = gates.limits(threshold, fail_use)
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared, beside=second or first)
-    from lengthwise.measure.difference import run_in_turn
+    from lengthwise.measure.comparison import run_in_turn
     from lengthwise.measure.repeated_windows import KeptPredictions
     from lengthwise.measure.runner import plan_run, run
 
@@ -84,7 +84,7 @@ def compare(
     if output.dry_run:
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
-    return gates.of_difference(show(make, output), limits)
+    return gates.of_comparison(show(make, output), limits)
 
 
 def _side(

@@ -39,25 +39,25 @@ def difference(
         lengthwise difference runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
         lengthwise difference runs/before runs/after --metric loss --format latex
     """
-    from lengthwise.measure import comparison
-    from lengthwise.report.tables import comparison_table
+    from lengthwise.measure.difference import difference_of_runs
+    from lengthwise.report.tables import difference_table
     from lengthwise.report.writers import written
 
     limits = gates.limits(threshold, fail_use)
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
-        from lengthwise.measure.difference import difference_of_kept
+        from lengthwise.measure.comparison import comparison_of_kept
 
-        found = difference_of_kept(*pair)
+        found = comparison_of_kept(*pair)
         print_results(found, Output(as_json=as_json))
-        return gates.of_difference(found, limits)
+        return gates.of_comparison(found, limits)
     if limits:
         raise UsageError(
             f"{', '.join(limits)} with runs that are no kept predictions",
             expected="two runs of `lengthwise compare MODEL --out RUN`",
         )
-    found = comparison.compare_runs(runs, reference=reference, metrics=metric)
-    table = comparison_table(found.rows, caption=f"{found.kind}: {found.model_name}")
+    found = difference_of_runs(runs, reference=reference, metrics=metric)
+    table = difference_table(found.rows, caption=f"{found.kind}: {found.model_name}")
     if as_json:
         print(found.to_json(), end="")
     elif format is not None:

@@ -38,7 +38,7 @@ def limits(threshold: float | None, fail_use: float | None = None) -> dict[str, 
     return {name: value for name, value in given.items() if value is not None}
 
 
-def of_difference(results: Results, limits: Mapping[str, float]) -> int:
+def of_comparison(results: Results, limits: Mapping[str, float]) -> int:
     """The exit code of a difference of two models."""
     found = []
     if "--fail-above" in limits:
@@ -64,7 +64,7 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
 
     A difference that is no more than rounding gives at its place is not decided.
     """
-    from lengthwise.report.difference_evidence import evidence
+    from lengthwise.report.comparison_evidence import evidence
     from lengthwise.report.tables import headline_rows, row_estimate
 
     rows = results.rows if metric == "difference" else headline_rows(results.rows)
@@ -98,7 +98,7 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
 
 def use(results: Results, threshold: float) -> Gate:
     """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one."""
-    from lengthwise.report.difference_evidence import clear_benefits
+    from lengthwise.report.comparison_evidence import clear_benefits
 
     clear = clear_benefits(results.rows)
     kept = [row for row in results.rows if row.metric == "benefit_kept" and row.value is not None]

@@ -1,8 +1,8 @@
 """What `lengthwise.measure` exports, as `lengthwise/__init__.pyi`."""
 
-from lengthwise.measure.comparison import compare_runs as compare_runs
-from lengthwise.measure.comparison import paired_difference as paired_difference
-from lengthwise.measure.difference import Difference as Difference
+from lengthwise.measure.comparison import Comparison as Comparison
+from lengthwise.measure.difference import difference_of_runs as difference_of_runs
+from lengthwise.measure.difference import paired_difference as paired_difference
 from lengthwise.measure.limit import Limit as Limit
 from lengthwise.measure.longppl import LongPpl as LongPpl
 from lengthwise.measure.measurement import Item as Item

@@ -1,285 +1,238 @@
-"""Two configurations of a model compared: on the same tokens, by position, in all, and in the use of far context.
+"""Differences between runs: paired on the same items, and which of them are more than noise.
 
-For a token t with context x, with sides A and B,
-
-    d = log p_B(t | x) - log p_A(t | x)      (nats)
-
-`difference` is the mean of |d|, `shift` the mean of -d: how much higher the loss of B is. `kl` is KL(p_A || p_B) of
-the whole distributions. The windows end with repeated passages (`repeated_windows`): their `benefit` on each side
-says whether what is far back is still used, which a compressed cache loses first.
-
-Each side reads a text as it would read it alone: with its own BOS. Rounding gives differences too, so the run
-measures how far each side differs from itself (`rounding`): `floor_a`, `floor_b`. A bin of positions counts as equal
-up to its `tolerance`, FLOORS times the greater floor, and at least what any model of that dtype needs.
+A difference is tested by its bootstrap standard error against Student's t with D - 1 degrees of freedom for
+D documents; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
+the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k of min(1, (m - i + 1) p_(i)). So with
+95 % probability every difference that is called more than noise is a real one.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
 
-import numpy as np
-from pydantic import Field
+from lengthwise.errors import UsageError, nearest
+from lengthwise.files import named_path
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.statistics import estimate_difference, few_documents, two_sided_p
+from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.results import SIGNIFICANCE, Results, Row
+from lengthwise.runs import read_run
 
-from lengthwise.measure.comparison import check_same_items, holm
-from lengthwise.measure.given import check_second
-from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
-from lengthwise.measure.pair_records import (
-    benefit_totals,
-    between,
-    difference_notes,
-    equal_up_to,
-    near,
-    pair_record,
-    plain_rows,
-    summed,
-    tolerated,
+# Facts of a record that both sides of a difference share, and what to do if they do not.
+_SAME = (
+    (
+        ("document", "start", "end", "crc", "question", "version", "targets"),
+        "items",
+        "measure the same text and, where it is read in tokens, models that share a tokenizer",
+    ),
+    (
+        ("spans",),
+        "key tokens",
+        "measure both with one --evaluator, of the same weights, or the second on the --key-tokens of the first",
+    ),
 )
-from lengthwise.measure.repeated_windows import KeptPredictions, Layout, RepeatedWindows
-from lengthwise.measure.runner import run
-from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
-from lengthwise.settings import PYTHON_ONLY, Positive, Subject
-from lengthwise.subjects.path import reading_path
-from lengthwise.text.tokens import token_pieces
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Reader
-
-_CURVES = ("difference", "shift", "kl")
-_PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
-"""What is summed for a metric that is no column of the records."""
 
 
-class Difference(RepeatedWindows):
-    """Do two configurations of a model predict alike, at every position, and use far context alike?
-
-    Reads the same tokens with both and compares the predictions: by position, and in the benefit of passages that
-    come again. --a and --b change one side. --fail-above checks the mean absolute difference (nats per token) of
-    every length and bin of positions, --fail-use the share of a benefit that B has lost.
-    """
-
-    about = About(
-        kind="compare",
-        task="difference",
-        title="Two configurations of a model",
-        metrics={
-            "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
-            "difference": "mean |log p B - log p A| of the same tokens",
-            "tolerance": "the difference up to which a bin of positions counts as equal",
-            "floor_a": "mean |log p| of A - log p of A rounded otherwise",
-            "floor_b": "the same of B",
-            "most_a": "the same, at most by rounding in the dtype of A",
-            "most_b": "the same of B",
-            "cached_from": "tokens of the first pass: only from there on a cache is read",
-            "shift": "loss of B - loss of A: above 0 B predicts worse",
-            "kl": "KL(A || B) of the next-token distributions",
-            "same_top": "share of positions with the same most likely token",
-            "largest": "the largest difference of one token",
-            "largest_rounding": "up to which one token may differ by rounding",
-            "begins": "the position from which on both sides differ by another amount, with the range it lies in",
-            "before": "mean |log p B - log p A| before that position",
-            "after": "the same from there on",
-            "windows_apart": "share of windows that differ, where the others do not",
-            "top_share": "share of the difference that the hundredth of tokens with the largest ones has",
-            "one_sided": "share of the tokens that differ which are likelier in B - share likelier in A",
-            "other_ids": "tokens of a window that both sides read otherwise: the BOS",
-            "more_rows": "rows of B's output head - rows of A's",
-            "prefix_cache": "mean |log p| of B's decode path with the server's prefix cache - without it",
-            "loss_a": "cross entropy of the next token, A",
-            "loss_b": "cross entropy of the next token, B",
-            "benefit_a": "what a repeated passage is worth to A, by its distance",
-            "benefit_b": "the same to B",
-            "benefit_change": "benefit of B - benefit of A",
-            "benefit_kept": "benefit of B / benefit of A",
-        },
-        levels=(
-            "tolerance",
-            "floor_a",
-            "floor_b",
-            "most_a",
-            "most_b",
-            "largest_rounding",
-            "cached_from",
-            "other_ids",
-            "more_rows",
-        ),
-        fail_above="difference",
-        reads="either",
-        second="side_b",
-        no_facts=("side_b",),
-    )
-
-    side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
-    """The second side: fields of `Subject`, its `model` among them."""
-    tolerance: Positive | None = None
-    """Mean absolute difference, in nats per token, that counts as equal. Default: from dtypes and rounding."""
-
-    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """The sums of the differences by position, and the losses of the repeated passages."""
-        layout, sides = self.layout_of(items), (model, other)
-        found = [self.predicted(each, items) for each in sides]
-        for index, item in enumerate(items):
-            pairs = [each[2 * index : 2 * index + 2] for each in found]
-            reads = [[read for _, read in pair] for pair in pairs]
-            labels = [reading.labels for reading, _ in pairs[0]]
-            record = pair_record(layout, labels, *reads, cached_from=self.cached_from)
-            known = [
-                self.side(one, item, *pair[0], beside=two)
-                for one, two, pair in zip(sides, sides[::-1], pairs, strict=True)
-            ]
-            _, half, row = record["largest"]
-            *before, token = token_pieces(model.tokenizer, item.content[half, near(row)])
-            yield record | between(*known) | {"said": ["".join(before), token]}
-
-    def plan(self, items: Sequence[Item]) -> dict[str, Any]:
-        """As every measurement; both sides read every token. `decode_passes`: of each side that decodes."""
-        found = super().plan(items)
-        decoded = {"decode_passes": 2 * self.decode * len(items)} if self.decode else {}
-        return {**found, "tokens_to_run": 2 * found["tokens_to_run"], **decoded}
-
-    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The numbers of each length that have intervals; the differences also by position, benefits by distance."""
-        found: list[Statistic] = []
-        for length, some in grouped(records, "length"):
-            layout = Layout(length, self.decode)
-            whole = partial(self.statistic, some, length=length, n=sum(record["targets"] for record in some))
-            if not self.decode:
-                _, tolerances = tolerated(some, layout, self.tolerance)
-                first_unequal = partial(equal_up_to, edges=layout.edges, tolerances=tolerances)
-                by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
-                found.append(whole(by_bin, first_unequal, metric="equal_up_to", unit="tokens"))
-            for metric in ("difference", "shift", "kl", "same_top", "loss_a", "loss_b", "prefix_cache"):
-                parts = _PARTS.get(metric, (metric,))
-                if parts[0] in some[0]:
-                    unit: dict[str, Any] = {"unit": "share"} if metric == "same_top" else {}
-                    found.append(whole(partial(summed, parts=parts), metric=metric, **unit))
-            for metric in _CURVES:
-                if metric in some[0]:
-                    by_half = [{**r, metric: [each / 2 for each in r[metric]]} for r in some]
-                    found += self.curve(by_half, metric, layout.edges, metric=metric, length=length)
-            for index, distance in enumerate(layout.distances):
-                count = sum(record["benefit"][index][-1] for record in some)
-                totals = [{"document": r["document"], **benefit_totals(r, index)} for r in some]
-                number = partial(self.statistic, totals, length=length, distance=distance, n=count)
-                for metric in ("benefit_a", "benefit_b", "benefit_change", "benefit_kept"):
-                    unit = {"unit": "ratio" if metric == "benefit_kept" else "nats"}
-                    found.append(number(itemgetter(metric), metric=metric, **unit))
-        return found
-
-    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The numbers; Holm's correction over the shifts and the changes of benefit; what has no interval."""
-        found = [
-            replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
-            for row in super().rows(statistics, records)
-        ]
-        tested = [row for row in found if row.is_whole and row.metric in ("shift", "benefit_change")]
-        corrected = {row.place: row for row in holm(tested)}
-        found = [corrected.get(row.place, row) for row in found]
-        for length, some in grouped(records, "length"):
-            about = {"task": self.about.task, "cached_from": self.cached_from}
-            found += plain_rows(some, Layout(length, self.decode), self.tolerance, **about)
-        if self.cached_from:
-            row = {"metric": "cached_from", "value": self.cached_from, "unit": "tokens"}
-            found.append(Row(model="", task=self.about.task, **row))
-        return found
-
-    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """As every measurement, of each side; where the largest difference is, and what is bounded."""
-        found = super().notes(model, other, items, results)
-        own, others = (self.bos_note(side) for side in (model, other))
-        if others != own:
-            found[0] = f"A: {own} B: {others}"
-        return found + difference_notes(list(results.records.values()))
-
-
-def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
-    """The results of `Difference`, from the kept predictions of both sides.
+def measurement_of(results: Results, kind: type[Measurement] | None = None) -> Measurement:
+    """The measurement of a finished run, with the settings that its model decided; `kind` if no table names it.
 
     Raises:
-        UsageError: the sides are not of the same tokens, or with other settings.
+        UsageError: the run is not one of a measurement.
     """
-    from lengthwise.measure.distributions import read_kept
+    if kind is None and results.kind in MEASUREMENTS:
+        kind = MEASUREMENTS[results.kind].measurement
+    if kind is None:
+        raise UsageError(
+            f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
+        )
+    facts = results.provenance["measurement"]
+    return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
+
+def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None = None) -> list[Row]:
+    """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
+
+    Both must be of the same tokens with the same settings. Documents are resampled together for both, so what
+    makes a text hard or easy for both models cancels: the interval is mostly much narrower than those of the two
+    numbers. `Row.reference` names b's model.
+
+    There is no difference where a number on either side is undefined, a lower bound, or of lm-eval and no mean over
+    samples; nor for a level that is set. Where all documents differ by the same there is no interval: it would claim
+    to know all others.
+
+    Args:
+        a, b: two runs with their records.
+        kind: their measurement, if it is your own: one that `MEASUREMENTS` does not name.
+
+    Raises:
+        UsageError: the two runs are not of the same items, or have other settings.
+    """
     check_same_items(a, b)
-    settings = a.provenance["measurement"]
-    given = {name: settings[name] for name in ("lengths", "windows", "decode")}
-    cached_from = max(side.provenance["cached_from"] for side in (a, b))
-    measurement = Difference(**given, cached_from=cached_from, tolerance=tolerance)
-    records = {}
-    for key, one in a.records.items():
-        layout, two = Layout(one["length"], measurement.decode), b.records[key]
-        sides = [[read_kept(half) for half in side["halves"]] for side in (one, two)]
-        # Numbers have their labels in them.
-        record = pair_record(layout, [np.empty(0, dtype=np.int64)] * 2, *sides, cached_from=cached_from)
-        _, half, row = record["largest"]
-        *before, token = one["pieces"][half][near(row)]
-        places = {name: one[name] for name in ("document", "start", "crc", "length")}
-        said = {"said": ["".join(before), token]}
-        records[key] = places | record | between(one["side"], two["side"]) | said
-    found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
-    rows = measurement.rows(measurement.statistics(found), found)
+    measurement = measurement_of(a, kind)
+    one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
+    by_place = {statistic.row.place: statistic for statistic in other}
+    unknown = {row.place for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
+    found = []
+    for statistic in one:
+        place = statistic.row.place
+        if place not in by_place or statistic.row.metric in measurement.about.levels:
+            continue
+        # A number of lm-eval that is no mean over samples has no documents.
+        if not (statistic.documents and by_place[place].documents):
+            continue
+        row = estimate_difference(statistic, by_place[place])
+        row = replace(row, model=a.model_name, reference=b.model_name)
+        if place in unknown:
+            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
+        elif row.stderr == 0:
+            row = replace(row, ci_low=None, ci_high=None)
+        found.append(row)
+    return found
+
+
+def check_same_items(a: Results, b: Results) -> None:
+    """Raise UsageError unless two runs are of the same items, with the same settings."""
+    one, other = a.provenance["measurement"], b.provenance["measurement"]
+    differing = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+    if differing:
+        shown = "; ".join(f"{key}: {one.get(key)!r} and {other.get(key)!r}" for key in differing)
+        raise UsageError(
+            f"the two measurements have other settings ({shown})",
+            expected="the same settings, so that they are of the same tokens",
+        )
+    missing = sorted(set(a.records) ^ set(b.records))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UsageError(
+            f"the two measurements are not of the same windows: only one has {missing[0]}{more}",
+            fix="measure both models on the same text with the same settings, to the end",
+        )
+    for facts, what, fix in _SAME:
+        for key, record in a.records.items():
+            if any(record.get(name) != b.records[key].get(name) for name in facts):
+                problem = f"the two measurements are not of the same {what}: {key} has others"
+                raise UsageError(problem, fix=fix)
+
+
+def difference_of_runs(
+    paths: Sequence[Path | str], *, reference: Path | str | None = None, metrics: Sequence[str] = ()
+) -> Results:
+    """Every headline number of each run minus the same number of the reference, with intervals.
+
+    Rows: the numbers of all runs, then the differences, which have a `reference` and `p_holm`.
+
+    Args:
+        paths: run folders of one kind, any of `MEASUREMENTS`.
+        reference: which of them the others are compared with; default the first.
+        metrics: only these numbers; default all. The fewer, the less power Holm's correction costs.
+
+    Raises:
+        UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
+            same items, a metric that they do not have.
+    """
+    given = [named_path(path, what="the run") for path in paths]
+    folders = {path.resolve(): path for path in given}
+    if len(folders) < len(given):
+        raise UsageError(
+            f"a run is given twice: {', '.join(map(str, given))}", expected="different run folders"
+        )
+    base = next(iter(folders), None)
+    if reference is not None:
+        path = named_path(reference, what="--reference")
+        base = path.resolve()
+        folders = folders if base in folders else {base: path, **folders}
+    if base is None or len(folders) < 2:
+        raise UsageError("there is nothing to compare", expected="two or more run folders")
+    read = {whole: read_run(folder) for whole, folder in folders.items()}
+    units = [measurement_of(run).about.units for run in read.values()]
+    if len({run.kind for run in read.values()}) > 1:
+        shown = "; ".join(f"{folders[whole]}: {run.kind}" for whole, run in read.items())
+        raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
+    names = _names(folders, read)
+    sides = {whole: replace(run, model_name=names[whole]) for whole, run in read.items()}
+    plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
+    known = {row.metric for row in plain}
+    for metric in metrics:
+        if metric not in known:
+            raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
+    reference_side, differences = sides.pop(base), []
+    for whole, side in sides.items():
+        try:
+            differences += paired_difference(side, reference_side)
+        except UsageError as error:
+            problem = f"{folders[whole]} cannot be compared with {folders[base]}: {error.problem}"
+            raise UsageError(problem, expected=error.expected, fix=error.fix) from error
+    plain, differences = (
+        [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
+        for rows in (plain, differences)
+    )
+    differences = holm(differences)
+    title = f"{len(sides)} runs" if len(sides) > 1 else next(iter(sides.values())).model_name
     return Results(
-        kind="compare",
-        model_name=name,
-        config={"a": a.config, "b": b.config},
-        rows=[replace(row, model=name) for row in rows],
-        notes=_notes(a, b, found),
-        provenance={"a": a.provenance, "b": b.provenance, "measurement": settings},
-        records=records,
+        kind="difference",
+        model_name=f"{title} against {names[base]}",
+        config={"runs": list(map(str, folders.values())), "reference": str(folders[base])},
+        rows=plain + differences,
+        notes=_notes(differences, units[0]),
     )
 
 
-def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
-    """The notes of a direct comparison, from those of both sides, of which the first says how views begin."""
-    begins, *others = a.notes
-    if b.notes[:1] != [begins]:
-        begins = f"A: {begins} B: {b.notes[0]}"
-    few = [note for note in others if note.startswith(FEW)]
-    ends = [note for note in others if note not in few]
-    return [begins, *few, *difference_notes(records), *ends]
+def _names(folders: Mapping[Path, Path], runs: Mapping[Path, Results]) -> dict[Path, str]:
+    """The models' names where they differ, else the folders' names, else their paths."""
+    for name in (lambda whole: runs[whole].model_name, lambda whole: folders[whole].name):
+        names = {whole: name(whole) for whole in folders}
+        if len(set(names.values())) == len(names):
+            return names
+    return {whole: str(folder) for whole, folder in folders.items()}
 
 
-def _lengths_of_both(measurement: Difference, one: Subject, two: Subject) -> tuple[int, ...] | None:
-    """The lengths that both sides have positions for; None while a side is not converted yet, and decides alone."""
-    from lengthwise.subjects.plan import outline, unknown_cost_of
-
-    if measurement.lengths is not None or unknown_cost_of((one, two)) is not None:
-        return measurement.lengths
-    return measurement.resolved(outline(one), outline(two)).lengths
+def holm(rows: Sequence[Row]) -> list[Row]:
+    """The rows with `p_holm`, corrected over those that can be tested."""
+    corrected = holm_corrected([_p_value(row) for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, corrected, strict=True)]
 
 
-def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
-    """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
+def holm_corrected(values: Sequence[float | None]) -> list[float | None]:
+    """p-values after Holm's correction over those that are not None, in the order given."""
+    tested = [(p, index) for index, p in enumerate(values) if p is not None]
+    corrected: list[float | None] = [None] * len(values)
+    running = 0.0
+    for rank, (p, index) in enumerate(sorted(tested)):
+        running = max(running, min(1.0, (len(tested) - rank) * p))
+        corrected[index] = running
+    return corrected
 
-    `where` is `out`, `resume` and `overwrite` of `run`.
 
-    Raises:
-        UsageError, MissingError, Interrupted: as `run`.
-    """
-    check_second(measurement, one)
-    decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
-    given = measurement.model_dump(include={"windows", "seed", "batch_size", "bos"})
-    kept = KeptPredictions(**given, lengths=_lengths_of_both(measurement, one, two), decode=decode)
-    config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
-    opened: Any = contextlib.nullcontext()
-    if where.get("out") is not None:
-        opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)
-    with opened as folder:
-        if folder is not None and folder.finished:
-            return folder.finished
-        places = [None if folder is None else folder.path / name for name in "ab"]
-        sides = [
-            run(kept, side, out=place, resume=place is not None and place.exists())
-            for side, place in zip((one, two), places, strict=True)
+def _p_value(row: Row) -> float | None:
+    """Two-sided p of no difference; None without an interval."""
+    if row.value is None or row.stderr is None or row.documents is None or row.documents < 2:
+        return None
+    if row.value == 0:
+        return 1.0
+    if row.stderr == 0:
+        # All documents alike: as far as their signs alone can tell.
+        return 2.0 ** (1 - row.documents)
+    return two_sided_p(row.value / row.stderr, row.documents - 1)
+
+
+def _notes(rows: Sequence[Row], units: str) -> list[str]:
+    tested = [row for row in rows if row.p_holm is not None]
+    notes = ["No difference can be told from noise here."]
+    if tested:
+        beyond = sum(bool(row.beyond_noise) for row in tested)
+        notes = [
+            f"{beyond} of {len(tested)} differences are more than noise "
+            f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
         ]
-        results = difference_of_kept(*sides, tolerance=measurement.tolerance)
-        results.config = config
-        if folder is not None:
-            folder.write_results(results)
-        return results
+        if all(row.value == 0 for row in tested):
+            notes.append("All numbers are equal.")
+    notes += few_documents(min((row.documents for row in rows if row.documents), default=0), units)
+    if any(row.stderr == 0 and row.value != 0 for row in tested):
+        notes.append(
+            f"Where all {units} differ by the same amount there is no interval, and p is that of a sign test."
+        )
+    if any(row.value is None for row in rows):
+        notes.append("Where a number is a lower bound, or not defined, there is no difference.")
+    return notes

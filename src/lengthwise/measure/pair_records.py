@@ -243,7 +243,7 @@ def tolerated(
     return whole, by_bin
 
 
-def difference_notes(records: Sequence[Record]) -> list[str]:
+def comparison_notes(records: Sequence[Record]) -> list[str]:
     """What the records of a difference say beside the numbers, however they were made."""
     if not records:
         return []

@@ -43,7 +43,7 @@ MEASUREMENTS = {
         "How well are the tokens predicted that need far context?",
     ),
     "compare": Entry(
-        "measure.difference:Difference", "difference", "Do two configurations of a model predict alike?"
+        "measure.comparison:Comparison", "difference", "Do two configurations of a model predict alike?"
     ),
     "predictions": Entry(
         "measure.repeated_windows:KeptPredictions", "kept_predictions", "Predictions of one side, kept."

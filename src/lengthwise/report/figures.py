@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.report.difference_verdict import verdict
+from lengthwise.report.comparison_verdict import verdict
 from lengthwise.report.drawing import (
     COLORS,
     Curve,

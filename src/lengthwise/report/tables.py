@@ -213,7 +213,7 @@ def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
     )
 
 
-def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+def difference_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     """One line for each paired difference among `rows`, with the two numbers that it is made of.
 
     These two stand without interval: that of one side says nothing about the difference.

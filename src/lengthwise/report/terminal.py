@@ -156,9 +156,9 @@ def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return [f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text."]
 
 
-def _difference_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    from lengthwise.report.difference_evidence import difference_bins
-    from lengthwise.report.difference_verdict import verdict
+def _comparison_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    from lengthwise.report.comparison_evidence import difference_bins
+    from lengthwise.report.comparison_verdict import verdict
 
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.
@@ -190,7 +190,7 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], li
     "perplexity": ("loss", _perplexity_answer),
     "limit": ("tolerance", _limit_answer),
     "longppl": ("perplexity", _longppl_answer),
-    "difference": ("difference", _difference_answer),
+    "difference": ("difference", _comparison_answer),
     "training": ("cross_entropy_first", _training_answer),
 }
 """Task -> the metric without which there is no answer, and what answers for its rows, given the settings too.

@@ -1,4 +1,4 @@
-"""What the numbers of `difference` say, in words: first the evidence, then what is known to cause it.
+"""What the numbers of `compare` say, in words: first the evidence, then what is known to cause it.
 
 `SHOWN` has a sentence for every pattern, `CAUSES` what makes such a pattern, in order of preference.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lengthwise.measure.change_point import mean
-from lengthwise.report.difference_evidence import (
+from lengthwise.report.comparison_evidence import (
     Evidence,
     Kind,
     difference_curve,

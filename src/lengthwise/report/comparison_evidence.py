@@ -1,4 +1,4 @@
-"""What the rows of `difference` show, before anything is said of it: pattern, sign, size, place, and use.
+"""What the rows of `compare` show, before anything is said of it: pattern, sign, size, place, and use.
 
 It is decided from the rows alone, so a direct comparison, kept runs and a page say the same.
 """

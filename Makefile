@@ -14,7 +14,7 @@ INSTALLED := .venv-installed
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 # Fast tests that fail first when an edit breaks something.
-QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_contributing.py,$(wildcard tests/test_*.py)) tests/report tests/text \
+QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_extending.py,$(wildcard tests/test_*.py)) tests/report tests/text \
   tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 

@@ -6,6 +6,7 @@ A page holds a generated part between two comments:
     <!-- end of table -->
 
 NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the name of a kept run. What is between them is replaced.
+From `<!-- code: FILE as PLACE -->` to `<!-- end of code -->` is a file of `examples/`, and its place in a first line.
 
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
@@ -32,6 +33,7 @@ from lengthwise.results import Results, read_results
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
+_CODE = re.compile(r"(<!-- code: (\S+) as (\S+) -->\n).*?(<!-- end of code -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
 
 
@@ -203,7 +205,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
 
 
 def generated(text: str, root: Path) -> str:
-    """The page with every generated part replaced by its present table.
+    """The page with every generated part replaced by its present table or file.
 
     Raises:
         UsageError: a part of an unknown name.
@@ -215,7 +217,10 @@ def generated(text: str, root: Path) -> str:
             raise UsageError(f"no generated table {name!r}", expected=nearest(name, MAKERS))
         return match[1] + to_markdown(MAKERS[name](root, *arguments)) + match[4]
 
-    return _PART.sub(made, text)
+    def code(match: re.Match[str]) -> str:
+        return f"{match[1]}```python\n# {match[3]}\n{(root / match[2]).read_text()}```\n{match[4]}"
+
+    return _CODE.sub(code, _PART.sub(made, text))
 
 
 def pages(root: Path) -> list[Path]:

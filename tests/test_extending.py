@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, followed literally: its blocks go into a copy of the repository, where its commands are run."""
+"""The guides of docs/extending, followed literally: their blocks go into a copy of the repository, their commands run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from transformers import AutoConfig
 from lengthwise.results import read_results
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-BLOCKS = re.findall(r"^```(python|bash)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+GUIDES = ("rope-method", "divergence", "evaluation-family", "measurement", "study")
+PAGES = "\n".join((ROOT / f"docs/extending/{name}.md").read_text() for name in GUIDES)
+BLOCKS = re.findall(r"^```(python|bash)\n(.*?)^```$", PAGES, re.DOTALL | re.MULTILINE)
 COMMANDS = [line for kind, block in BLOCKS if kind == "bash" for line in block.splitlines()]
 
 
@@ -49,9 +50,15 @@ def apply(block: str, root: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def test_every_guide_is_followed() -> None:
+    assert {f"{name}.md" for name in GUIDES} | {"index.md"} == {
+        path.name for path in (ROOT / "docs/extending").iterdir()
+    }
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("contributing") / "lengthwise"
+    root = tmp_path_factory.mktemp("extending") / "lengthwise"
     leave_out = shutil.ignore_patterns("__pycache__", "golden", "chaos", "results")
     for folder in ("src", "studies", "tests"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
@@ -77,7 +84,7 @@ def outcomes(repository: Path) -> dict[str, dict[str, Any]]:
     }
     program = [
         sys.executable,
-        "tests/contributing_commands.py",
+        "tests/extending_commands.py",
         str(folder / "model"),
         str(folder / "text.txt"),
     ]

@@ -1,4 +1,4 @@
-"""Run the commands of CONTRIBUTING.md in one process: `python contributing_commands.py MODEL TEXT COMMAND...`.
+"""Run the guides' commands in one process: `python extending_commands.py MODEL TEXT COMMAND...`.
 
 The last line of the output is JSON: for each command its exit code, the tests that it ran, and its output.
 """

@@ -1,4 +1,4 @@
-"""The guides of docs/extending, followed literally: their blocks go into a copy of the repository, their commands run."""
+"""The guides of docs/extending, followed literally: a copy of the project gets their blocks and runs their lines."""
 
 from __future__ import annotations
 

@@ -100,3 +100,62 @@ def test_tokens_that_are_no_targets_have_no_label_in_either_view(name: str):
     batch = PairCollator(View(4))([{"input_ids": ids, name: targets if name == "labels" else mask}])
     assert batch["input_ids"].tolist() == [[10, 11, 12, 13], [12, 13, 14, 15]]
     assert batch["labels"].tolist() == [[11, -100, 13, -100], [13, 14, -100, -100]]
+
+
+ONE_TEXT = {
+    "position_ids": [*range(24)],
+    "attention_mask": [1] * 24,
+    "token_type_ids": [0] * 24,
+    "seq_lengths": [24],
+    "max_length_q": 24,
+    "cu_seqlens": torch.tensor([0, 24]),
+    "segment_ids": np.full(24, 7),
+    "text": "words",
+    "messages": [{"role": "user", "content": "words"}],
+    "id": 3,
+}
+SEVERAL = {
+    "position_ids that begin again": {"position_ids": [*range(12), *range(12)]},
+    "positions of three axes": {"position_ids": [[*range(24)]] * 3},
+    "padding on the left": {"attention_mask": [0] * 4 + [1] * 20},
+    "padding on the right": {"attention_mask": torch.tensor([1] * 20 + [0] * 4)},
+    "sequence ids in the mask": {"attention_mask": [1] * 12 + [2] * 12},
+    "a mask of a block": {"attention_mask": np.tril(np.ones((24, 24)))},
+    "types": {"token_type_ids": [0] * 12 + [1] * 12},
+    "lengths": {"seq_lengths": [12, 12]},
+    "one length that is not all": {"seq_lengths": [12]},
+    "edges": {"cu_seq_lens_q": [0, 12, 24]},
+    "the longest": {"max_length_k": 12},
+    "ids": {"sequence_ids": [1] * 12 + [2] * 12},
+    "ids of nothing known": {"doc_mask": [0] * 24},
+    "an object": {"block_mask": object()},
+    "images": {"pixel_values": np.zeros((3, 4, 4))},
+}
+
+
+def packed(**columns) -> dict:
+    return {"input_ids": [*range(24)], **columns}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_column_that_changes_what_a_token_sees_is_refused(name: str):
+    [column] = SEVERAL[name]
+    with pytest.raises(UsageError, match=column):
+        PairCollator(View(16))([packed(**SEVERAL[name])])
+
+
+def test_a_column_that_says_one_text_changes_nothing(caplog: pytest.LogCaptureFixture):
+    collator = PairCollator(View(16))
+    plain, given = PairCollator(View(16))([packed()]), collator([packed(**ONE_TEXT)])
+    assert plain.keys() == given.keys()
+    assert torch.equal(plain["input_ids"], given["input_ids"])
+    assert torch.equal(plain["labels"], given["labels"])
+    collator([packed(**ONE_TEXT)])
+    [said] = caplog.messages
+    assert said.endswith(": id, messages, text")
+
+
+@pytest.mark.parametrize("name", ["labels", "completion_mask"])
+def test_a_column_with_other_than_one_value_a_token_is_refused(name: str):
+    with pytest.raises(UsageError, match=rf"{name}.*\(23,\)"):
+        PairCollator(View(16))([packed(**{name: [1] * 23})])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset, IterableDataset
 from torch import nn
 from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
@@ -270,6 +271,29 @@ def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
         # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
         for row in batch["labels"].chunk(2)[0]:
             assert row[row != -100].tolist() == list(range(18, 26))
+
+
+@pytest.mark.parametrize("data", [list, Dataset.from_list, IterableDataset.from_generator])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_packed_rows_are_refused_by_the_trainer(data: Any, wrapped: bool, tmp_path: Path):
+    # The model takes no seq_lengths, so a Trainer drops them before the collator sees them.
+    rows = [{"input_ids": list(range(10, 34)), "seq_lengths": [12, 12]} for _ in range(8)]
+    given = data((lambda: rows) if "generator" in data.__name__ else rows)
+    collator = PairCollator(View(16, offsets=(1, 8)))
+    other = (lambda items: collator(items)) if wrapped else collator
+    trainer = trainer_for(tiny_llama(), tmp_path, given, data_collator=other)
+    with pytest.raises(UsageError, match=r"seq_lengths.*12, 12"):
+        trainer.train()
+
+
+def test_a_batch_with_what_the_objective_does_not_read_is_refused(tmp_path: Path):
+    rows = [{"input_ids": list(range(10, 34))} for _ in range(8)]
+    collator = PairCollator(View(16, offsets=(1, 8)))
+    trainer = trainer_for(
+        tiny_llama(), tmp_path, rows, data_collator=lambda items: {**collator(items), "token_type_ids": 0}
+    )
+    with pytest.raises(UsageError, match="holds token_type_ids"):
+        trainer.train()
 
 
 def test_what_would_change_another_loss_is_refused(tmp_path: Path):

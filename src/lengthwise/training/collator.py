@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,14 @@ from lengthwise.alignment import next_token_labels
 from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import UsageError, require
 from lengthwise.text import TokenDocument, WindowSampler
+from lengthwise.training.columns import MASKS, check_columns
 from lengthwise.training.views import View
 
 if TYPE_CHECKING:
     from lengthwise.training.views import Draw
+
+
+logger = logging.getLogger(__name__)
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
@@ -60,12 +65,6 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return {"input_ids": stretch, "draw": (step, (geometry, positions), self.view)}
 
 
-# Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
-_MASKS = ("completion_mask", "assistant_masks")
-COLUMNS = ("labels", "draw", *_MASKS)
-"""What the collator reads of an item beside `input_ids`."""
-
-
 class PairCollator:
     """Stretches of text to one batch of both views, long rows first.
 
@@ -77,9 +76,11 @@ class PairCollator:
     row where its positions jump.
 
     An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
-    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length. Items that no
-    WindowDataset made share the draw of their batch, a function of `seed` and its first tokens. A view with offsets
-    takes the first length + e tokens of each stretch; a truncated view without them has e = stretch - length.
+    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length. Columns that
+    change what a token sees (padding, packed texts) are refused, unless they say that the stretch is one text;
+    columns of words are left out. Items that no WindowDataset made share the draw of their batch, a function of
+    `seed` and its first tokens. A view with offsets takes the first length + e tokens of each stretch; a truncated
+    view without them has e = stretch - length.
 
     Args:
         view: how the windows are made.
@@ -88,16 +89,20 @@ class PairCollator:
 
     Raises:
         UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths;
-            items of a WindowDataset with another view.
+            columns that change what a token sees; items of a WindowDataset with another view.
     """
 
     def __init__(self, view: View, *, bos_id: int | None = None, seed: int = 0) -> None:
         self.view = view
         self.bos_id = bos_id
         self.seed = seed
+        self._named: set[str] = set()
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids`."""
+        if left_out := check_columns(items) - self._named:
+            self._named |= left_out
+            logger.warning("columns that no window has: %s", ", ".join(sorted(left_out)))
         geometry, positions = draw = self._draw(items)
         # [2 views, B, tokens and targets, L]
         windows = [self.view.windows(_tokens_and_targets(item), draw, self.seed) for item in items]
@@ -124,7 +129,7 @@ class PairCollator:
             self.view.check_takes(view)
             return draw
         if self.view.positions is not None and any("position_ids" in item for item in items):
-            raise UsageError("samples have position ids, and the collator samples them; leave them out")
+            raise UsageError("samples have position ids, and the collator samples them", fix="leave them out")
         sizes = sorted({len(item["input_ids"]) for item in items})
         problem = f"a batch has stretches of {', '.join(map(str, sizes))} tokens"
         length, offsets = self.view.length, self.view.offsets
@@ -138,9 +143,15 @@ class PairCollator:
 
 def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     """[2, n]: the tokens of an item, and those that it may predict, -100 for those it may not."""
-    tokens = np.asarray(item["input_ids"])
-    targets = np.asarray(item.get("labels", tokens))
-    for name in _MASKS:
-        if name in item:
-            targets = np.where(np.asarray(item[name]) == 0, NO_LABEL, targets)
+    tokens = targets = np.asarray(item["input_ids"])
+    for name in ("labels", *MASKS):
+        if item.get(name) is None:
+            continue
+        given = np.asarray(item[name])
+        require(
+            given.shape == tokens.shape,
+            f"{name} of a sample has the shape {given.shape}, its input_ids {tokens.shape}",
+            "one value a token",
+        )
+        targets = given if name == "labels" else np.where(given == 0, NO_LABEL, targets)
     return np.stack([tokens, targets]).astype(np.int64)

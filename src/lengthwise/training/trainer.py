@@ -18,7 +18,8 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.training.collator import COLUMNS, WindowDataset
+from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
@@ -139,8 +140,14 @@ class AlignmentTrainer(Trainer):
     ) -> Any:
         """The objective's share of this micro-batch; in evaluation, the objective of this batch."""
         training = model.training
-        # The Trainer may add what its own loss takes (`skip_logits`).
         rows = {name: inputs[name] for name in _ROWS if name in inputs}
+        # The Trainer may add what its own loss takes.
+        if not_read := sorted(inputs.keys() - {*_ROWS, "geometry", "skip_logits"}):
+            raise UsageError(
+                f"a batch holds {', '.join(not_read)}, which the objective does not read",
+                expected=", ".join((*_ROWS, "geometry")),
+                fix="leave it out of what the data_collator returns",
+            )
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             output = model_alignment_loss(
@@ -210,11 +217,22 @@ class AlignmentTrainer(Trainer):
             logs |= mean | last
         super().log(logs, start_time)
 
+    # The Trainer drops what the model does not take before the collator sees it.
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep what `PairCollator` reads: the Trainer drops what the model does not take."""
+        """Keep what `PairCollator` reads or refuses, for a collator that is made of one."""
         super()._set_signature_columns_if_needed()
         assert self._signature_columns is not None
-        self._signature_columns += [name for name in COLUMNS if name not in self._signature_columns]
+        self._signature_columns += [name for name in (*READ, *PLAIN) if name not in self._signature_columns]
+
+    def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
+        if isinstance(self.data_collator, PairCollator):
+            return dataset
+        return super()._remove_unused_columns(dataset, description)
+
+    def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
+        if isinstance(data_collator, PairCollator):
+            return data_collator
+        return super()._get_collator_with_removed_columns(data_collator, description)
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None

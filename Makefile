@@ -57,7 +57,7 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 tutorials: $(READY)  ## run docs/tutorials with the real model; writes their outputs and figures
-	OMP_NUM_THREADS=1 $(BIN)/python tests/tutorials/pages.py $(PAGES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.tutorials $(PAGES)
 
 # Types beside the tests: pyright takes one core for a minute.
 test: lint $(READY)  ## lint, types, all tests with warnings as errors
@@ -73,13 +73,13 @@ quick: lint $(READY)  ## lint and the tests of formulas, tables, files and setti
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)
 
 chaos: $(READY)  ## kills, mutated settings, full disks and damaged files, for at most half an hour; prints its seed
-	$(BIN)/python tests/chaos
+	$(BIN)/python checks/chaos
 
 recipes: $(READY)  ## two steps of every 7B and 8B recipe on a tiny model, sharded over two processes (a minute)
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 tests/training/sharded_recipes.py runs/sharded-recipes
 
 cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, against one in sequence (needs Ray)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster
+	OMP_NUM_THREADS=1 $(BIN)/python checks/cluster
 
 lab: $(READY)  ## faults planted in the real model, sound pairs, simulations: what compare says of each (two hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m checks.lab --out runs/lab
@@ -88,7 +88,7 @@ zoo: $(READY)  ## every verb on a tiny model of each architecture of transformer
 	OMP_NUM_THREADS=1 $(BIN)/python -m checks.zoo --out runs/zoo
 
 served: $(READY) $(SERVED)/.ready  ## a real server (vLLM on the CPU, an environment of 4 GB) against its checkpoint
-	$(BIN)/python tests/served/real.py --vllm $(SERVED)/bin/vllm --out runs/served
+	$(BIN)/python -m checks.served --vllm $(SERVED)/bin/vllm --out runs/served
 
 # Its audio and video packages break its import of transformers, and it looks for its version under the name vllm.
 $(SERVED)/.ready:
@@ -102,7 +102,7 @@ $(SERVED)/.ready:
 
 llamacpp: $(READY) $(LLAMACPP)/.ready  ## llama.cpp in this process against transformers: its tests, then an hour of SmolLM2
 	$(LLAMACPP)/bin/python -m pytest tests/llamacpp tests/subjects/test_llama_cpp.py
-	PYTHONPATH=$(CURDIR) $(LLAMACPP)/bin/python tests/llamacpp/real.py --out runs/llamacpp
+	$(LLAMACPP)/bin/python -m checks.llamacpp --out runs/llamacpp
 
 # It takes the packages of .venv, and adds llama.cpp, which pip compiles.
 $(LLAMACPP)/.ready: $(READY)

@@ -11,7 +11,7 @@ import pytest
 
 import lengthwise
 from lengthwise.cli.main import run
-from tests.tutorials import pages
+from tools import tutorials as pages
 
 # PEFT asks transformers for a property under its old name; TRL sets an argument under its old name. Without a GPU
 # torch says that it pins no memory.

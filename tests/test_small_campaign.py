@@ -11,5 +11,5 @@ import pytest
 
 @pytest.mark.slow
 def test_the_small_campaign_finds_no_broken_promise(start: Callable[..., Any]):
-    finished = start("--small", program=Path(__file__).with_name("__main__.py")).wait()
+    finished = start("--small", program=Path("checks/chaos/__main__.py").resolve()).wait()
     assert finished.returncode == 0, finished.err[-4000:] + finished.out

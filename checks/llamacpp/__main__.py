@@ -1,6 +1,6 @@
 """llama.cpp in this process against transformers, and against itself: `make llamacpp` runs this.
 
-    python tests/llamacpp/real.py --out runs/llamacpp
+    python -m checks.llamacpp --out runs/llamacpp
 
 Reads SmolLM2-135M from its own 4-bit GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache
 of f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so

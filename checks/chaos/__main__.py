@@ -1,6 +1,6 @@
 """Try to break the command line: kills, mutations, full disks, damaged files, two writers.
 
-    python tests/chaos [--seed N] [--minutes 30] [--only kill recipe ...] [--small]
+    python checks/chaos [--seed N] [--minutes 30] [--only kill recipe ...] [--small]
 
 One line a trial on standard error, a table at the end, exit code 1 if any promise of
 docs/explanation/guarantees.md failed. As many campaigns run at once as there are cores; the trials of each

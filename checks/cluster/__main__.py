@@ -1,6 +1,6 @@
 """`make cluster`: an experiment on two Ray workers of this machine, one of which is killed, against one in sequence.
 
-    python tests/cluster [FOLDER]
+    python checks/cluster [FOLDER]
 
 Says so and stops where Ray is not installed. Prints what it compared; exits with 1 if anything differs.
 """

@@ -1,6 +1,6 @@
 """A real server against its checkpoint: vLLM on this machine's CPU. `make served` runs this.
 
-    python tests/served/real.py --vllm .venv-served/bin/vllm --out runs/served
+    python -m checks.served --vllm .venv-served/bin/vllm --out runs/served
 
 Serves SmolLM2-135M in fp32 on the loopback: as it is, with YaRN x2, and with a sliding window of 128 tokens. Each
 server is stopped by its process id. `PAIRS` says up to where each must be found equal to which checkpoint; the plain

@@ -1,8 +1,8 @@
 """Runs the blocks of a tutorial in the order of its page, in one folder. `make tutorials` writes the outputs.
 
-    python tests/tutorials/pages.py [measure extend finetune own-loop compare]
+    python -m tools.tutorials [measure extend finetune own-loop compare]
 
-`test_tutorials.py` runs the same blocks in small. A page is plain Markdown, of which this file reads:
+`tests/tools/test_tutorials.py` runs the same blocks in small. A page is plain Markdown, of which this file reads:
 
     ```bash                            run by `bash -e`; `lengthwise ...` and `torchrun ...` each by itself
     ```python                          run in one set of names, as the cells of a notebook are
@@ -38,8 +38,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-HERE = Path(__file__).parent
-TUTORIALS = HERE.parents[1] / "docs" / "tutorials"
+ROOT = Path(__file__).parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = sorted(TUTORIALS.glob("*.md"))
 
 _ITEM = re.compile(
@@ -208,8 +208,8 @@ def _forked(words: list[str]) -> tuple[str, resource.struct_rusage]:
 
 
 def _file(name: str) -> ModuleType:
-    """A file of tests/; tests are no package."""
-    spec = importlib.util.spec_from_file_location(Path(name).stem, HERE.parent / name)
+    """A file of tests/: another package that is installed may have that name."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / "tests" / name)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

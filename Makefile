@@ -36,7 +36,7 @@ setup: $(READY)  ## the environment alone, in .venv: lengthwise, its studies, th
 demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
 	$(BIN)/lengthwise reproduce demo --out runs/demo --resume
 
-seeds: $(READY)  ## the small study with three seeds (the README's table)
+seeds: $(READY)  ## the small study with three seeds (the table of the findings)
 	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
 
 tables: $(READY)  ## the tables of README and docs, made from studies/results/

@@ -1,4 +1,4 @@
-"""The small study with a seventh of its steps: what the README says of it has to come out again.
+"""The small study with a seventh of its steps: what the findings say of it has to come out again.
 
 The limits are wide: the range over the six runs of a prototype with all steps, with margin on both sides.
 """

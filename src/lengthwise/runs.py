@@ -43,6 +43,8 @@ _STARTED = ("inputs.json", "config.yaml", "env.json")
 _COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "README.md")
 # Where --overwrite keeps the earlier run until the new one has a first result.
 _EARLIER = ".earlier"
+# What no number depends on: a run may be continued with another one.
+_OF_THE_MOMENT = ("patience",)
 
 
 class RunFolder:
@@ -203,7 +205,7 @@ class RunFolder:
                     fix="choose another --out",
                 )
             now = {"kind": self.kind, **self.config}
-            differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+            differing = [key for key in {**before, **now} if _deciding(before, key) != _deciding(now, key)]
             if overwrite:
                 # Into `.earlier`, config.yaml first.
                 earlier = self.path / _EARLIER
@@ -273,6 +275,14 @@ class RunFolder:
                     shutil.rmtree(entry)
                 else:
                     entry.unlink(missing_ok=True)
+
+
+def _deciding(config: Mapping[str, Any], key: str) -> Any:
+    """What numbers depend on of a setting."""
+    value = None if key in _OF_THE_MOMENT else config.get(key)
+    if isinstance(value, Mapping):
+        return {name: own for name, own in value.items() if name not in _OF_THE_MOMENT}
+    return value
 
 
 def _move(names: Iterable[str], source: Path, target: Path) -> None:

@@ -180,6 +180,9 @@ class Subject(Settings):
     tokenizer: Annotated[str | None, Parameter(metavar="MODEL"), _NO_WEIGHTS] = None
     """Hub id or folder of the tokenizer. Default: the one that the server says it loaded, or that the file has."""
 
+    patience: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
+    """Seconds in which an endpoint may answer nothing, before the run stops. Default: 45."""
+
     @model_validator(mode="after")
     def _refuse_untaken(self) -> Self:
         for name, kinds in TAKEN_BY.items():

@@ -58,7 +58,7 @@ class Stub:
         self.url = ""
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Status and JSON of one request; status 0 cuts the connection."""
+        """Status and JSON of one request; status 0 cuts the connection, after what a function of it sends."""
         self.seen[path] += 1
         vllm = self.shape not in ("echo", "none")
         if path == "/v1/models":
@@ -140,6 +140,8 @@ def serving(stub: Stub) -> Iterator[Stub]:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
             status, answer = stub.answer(self.command, self.path, body)
             if status == 0:
+                if callable(answer):
+                    answer(self.connection)
                 self.close_connection = True
                 return
             data = json.dumps(answer).encode()

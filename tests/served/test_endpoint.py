@@ -127,43 +127,43 @@ def test_failures_that_pass_are_waited_out(
     assert stub.seen["/v1/completions"] == before + len(failures) + 1
 
 
-def test_an_answer_that_does_not_come_is_asked_for_again(
+def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
     stub: Stub, endpoint: Endpoint, local: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, asked = stub.answer, list[str]()
+    late = [5.0, 1.0]
 
-    def late_once(method: str, path: str, body: Any) -> Any:
+    def late_twice(method: str, path: str, body: Any) -> Any:
         asked.append(path)
-        if len(asked) == 1:
-            time.sleep(1.5)
+        time.sleep(late[len(asked) - 1] if len(asked) <= len(late) else 0.0)
         return answer(method, path, body)
 
-    monkeypatch.setattr(stub, "answer", late_once)
-    monkeypatch.setattr(client, "_TIMEOUT", 1.0)
-    assert_losses_of(local, endpoint)
-    assert len(asked) >= 2
+    monkeypatch.setattr(stub, "answer", late_twice)
+    monkeypatch.setattr(client, "_TIMEOUT_SECONDS", 1.5)
+    endpoint._client.patience = 1.5
+    views, labels = [IDS[:10], IDS[:20]], [IDS[6:11], IDS[16:21]]
+    torch.testing.assert_close(
+        token_losses(endpoint, views, labels), token_losses(local, views, labels), atol=1e-5, rtol=1e-5
+    )
+    assert len(asked) == 3
 
 
-def test_failures_that_stay_are_an_error(serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ATTEMPTS", 3)
+def test_failures_that_stay_are_an_error(serve: Any, folder: Path) -> None:
     stub = serve(failures=(503,) * 100)
-    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    endpoint = Endpoint(stub.url, tokenizer=str(folder), patience=1.0)
     with pytest.raises(LengthwiseError) as caught:
         token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
     assert "503: busy, tiny" in caught.value.problem
     assert caught.value.exit_code == 1
 
 
-def test_a_server_that_dies_in_the_probe_is_not_called_incapable(
-    serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "ATTEMPTS", 2)
+def test_a_server_that_dies_in_the_probe_is_not_called_incapable(serve: Any, folder: Path) -> None:
     stub = serve(failures=(0,) * 100)
     stub.seen["/v1/completions"] = 2
     with pytest.raises(LengthwiseError) as caught:
-        Endpoint(stub.url, tokenizer=str(folder))
+        Endpoint(stub.url, tokenizer=str(folder), patience=1.0)
     assert type(caught.value) is LengthwiseError
-    assert "does not answer, 2 times" in caught.value.problem
+    assert "has answered nothing for 1 s" in caught.value.problem
 
 
 def test_no_server() -> None:

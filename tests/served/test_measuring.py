@@ -112,7 +112,8 @@ def test_dry_run_measures_nothing(lengthwise: Any, stub: Stub, folder: Path, tex
     plan = lengthwise(*words, "--limit", 2, "--dry-run", "--json").json
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)
-    assert stub.seen["/v1/completions"] == 2
+    # The two of the short probe, and the three of the long one.
+    assert stub.seen["/v1/completions"] == 5
 
 
 def test_dry_run_with_an_evaluator_that_is_not_loaded(runs: tuple[Subject, Subject], folder: Path) -> None:

@@ -21,7 +21,7 @@ OTHERS = {"text", "split", "model"}
 """Of the measurement, not of what reads the model."""
 PAIRS = [(kind, name) for kind in KINDS for name in TAKEN_BY]
 TAKEN = [(kind, name) for kind, name in PAIRS if kind in TAKEN_BY[name]]
-IMPOSSIBLE: dict[str, Any] = {"n_ctx": 1}
+IMPOSSIBLE: dict[str, Any] = {"n_ctx": 1, "patience": 1e-9}
 NAMES: dict[Kind, str] = {
     "weights": "tiny-books",
     "endpoint": "http://127.0.0.1:9/v1",
@@ -85,7 +85,13 @@ def test_it_is_used(subject_of: Callable[[Kind], Subject], kind: Kind, name: str
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in PAIRS if pair not in TAKEN])
 def test_it_is_refused(kind: Kind, name: str):
     """Before anything is opened. Both the setting and the model are named."""
-    given: dict[str, Any] = {"n_ctx": 64, "dtype": "float32", "device_map": "auto", "tp_plan": "auto"}
+    given: dict[str, Any] = {
+        "n_ctx": 64,
+        "dtype": "float32",
+        "device_map": "auto",
+        "tp_plan": "auto",
+        "patience": 9.0,
+    }
     with pytest.raises(UsageError) as refused:
         Subject(model=NAMES[kind], **{name: given.get(name, "nf4")})
     assert f"{name} is given, and {NAMES[kind]} is {KINDS[kind]}" in refused.value.problem

@@ -29,6 +29,7 @@ def compare(
     split: Literal["test", "train", "all"] = "test",
     dtype: Dtype = "auto",
     device: str = "auto",
+    patience: Annotated[float | None, Parameter(metavar="SECONDS")] = None,
     measurement: Comparison,
     threshold: gates.Above = None,
     fail_use: gates.Use = None,
@@ -47,6 +48,7 @@ def compare(
         split: Documents of the text to use.
         dtype: Of both sides, unless --a or --b says otherwise.
         device: Of both sides.
+        patience: Seconds in which an endpoint may answer nothing, before the run stops. Default: 45.
         sequential: Load one side after the other: half the memory; KL is then a lower bound.
 
     Examples:
@@ -59,7 +61,7 @@ def compare(
         lengthwise compare ./model --out runs/a
     """
     limits = gates.limits(threshold, fail_use)
-    shared = {"text": text, "split": split, "dtype": dtype, "device": device}
+    shared = {"text": text, "split": split, "dtype": dtype, "device": device, "patience": patience}
     one = _side("--a", first, a, shared, beside=second or first)
     from lengthwise.measure.comparison import run_in_turn
     from lengthwise.measure.repeated_windows import KeptPredictions

@@ -1,4 +1,4 @@
-"""Requests to an endpoint: a bounded number at once, repeated where that helps; log-probabilities in the answers.
+"""Requests to an endpoint: a bounded number at once, repeated while that may help; log-probabilities in the answers.
 
 The key comes from the environment (`LENGTHWISE_API_KEY`, else `OPENAI_API_KEY`), goes into the header of each
 request, and nowhere else. Proxies and certificates are those of the HTTP library.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -34,12 +35,13 @@ MOST_AT_ONCE = 8
 """Requests under way at a time."""
 MOST = 1e-3
 """What a log-probability may be, with rounding."""
-ATTEMPTS = 6
+PATIENCE_SECONDS = 45.0
+"""How long an endpoint may answer nothing, before the run stops."""
 FIRST_WAIT_SECONDS = 1.0
 """Before the second attempt; each further wait is twice as long, up to the longest."""
 LONGEST_WAIT_SECONDS = 30.0
-# A request may wait for the others as long as they take.
-_TIMEOUT = httpx.Timeout(600.0, connect=10.0, pool=None)
+_TIMEOUT_SECONDS = 600.0
+"""After which a single request is sent again, while others are answered."""
 _KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
 _TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOST_SHOWN = 300
@@ -55,7 +57,13 @@ class Refused(LengthwiseError):
     def __init__(self, problem: str, *, status: int = 200) -> None:
         self.status = status
         key = f"set {_KEYS[0]}"
-        fixes = {401: key, 403: key, 404: "check the URL of the API, which mostly ends in /v1"}
+        url = "check the URL of the API, which mostly ends in /v1"
+        fixes = {
+            401: key,
+            403: key,
+            404: url,
+            **dict.fromkeys(range(300, 400), "give the URL that answers by itself"),
+        }
         super().__init__(problem, fix=fixes.get(status))
 
 
@@ -64,12 +72,14 @@ class Client:
 
     Args:
         url: of the OpenAI-style API, mostly with /v1 at its end.
+        patience: seconds in which the endpoint may answer nothing, before the run stops.
 
     Raises:
         UsageError: no such URL can be, or it holds a password or a query, which results would record.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: float | None = None) -> None:
+        self.patience = PATIENCE_SECONDS if patience is None else patience
         try:
             parsed = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
@@ -87,13 +97,13 @@ class Client:
         self._certificates = httpx.create_ssl_context()
 
     def get(self, url: str) -> Any:
-        """The JSON at `url`, requested once.
+        """The JSON at `url`.
 
         Raises:
-            MissingError: no server answers.
+            MissingError: there is no server.
             LengthwiseError: as `post`.
         """
-        return self._run("GET", url, [None], attempts=1)[0]
+        return self._run("GET", url, [None])[0]
 
     def post(
         self, url: str, bodies: Sequence[dict[str, Any]], *, answered: Callable[[int], None] = lambda _: None
@@ -104,9 +114,9 @@ class Client:
 
         Raises:
             Refused: the server will not answer, whatever the attempt.
-            LengthwiseError: it failed at every attempt.
+            LengthwiseError: nothing was answered for as long as `patience`, whatever the failures meanwhile.
         """
-        return self._run("POST", url, bodies, attempts=ATTEMPTS, answered=answered)
+        return self._run("POST", url, bodies, answered=answered)
 
     def complete(
         self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
@@ -126,24 +136,29 @@ class Client:
         url: str,
         bodies: Sequence[Any],
         *,
-        attempts: int,
         answered: Callable[[int], None] = lambda _: None,
     ) -> list[Any]:
         async def answers() -> list[Any]:
+            silence = _Silence()
+            # A request may wait for the others as long as they take.
+            most = max(_TIMEOUT_SECONDS, self.patience)
             async with httpx.AsyncClient(
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-                timeout=_TIMEOUT,
+                timeout=httpx.Timeout(most, connect=10.0, pool=None),
                 verify=self._certificates,
                 limits=httpx.Limits(max_connections=MOST_AT_ONCE),
             ) as client:
                 try:
                     async with asyncio.TaskGroup() as group:
+                        watch = group.create_task(self._watch(silence))
                         tasks = [
-                            group.create_task(self._answer(client, method, url, body, attempts))
+                            group.create_task(self._answer(client, method, url, body, silence))
                             for body in bodies
                         ]
                         for index, task in enumerate(tasks):
                             task.add_done_callback(partial(_if_done, answered, index))
+                        await asyncio.gather(*tasks)
+                        watch.cancel()
                 except BaseExceptionGroup as errors:
                     raise errors.exceptions[0] from errors.exceptions[0].__cause__
             return [task.result() for task in tasks]
@@ -152,49 +167,89 @@ class Client:
         with start_blocking_portal() as portal:
             return portal.call(answers)
 
+    async def _watch(self, silence: _Silence) -> None:
+        """End the run when nothing was answered for too long: a server may hang, or drip a body that never ends."""
+        while (left := silence.since + self.patience - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        raise LengthwiseError(
+            f"{self.url} has answered nothing for {self.patience:.3g} s ({silence.problem})",
+            fix="check that the server runs, and its log; a slow one needs a greater patience (--patience SECONDS); "
+            "--resume continues a run with --out",
+        )
+
     async def _answer(
-        self, client: httpx.AsyncClient, method: str, url: str, body: Any, attempts: int
+        self, client: httpx.AsyncClient, method: str, url: str, body: Any, silence: _Silence
     ) -> Any:
-        wait, problem, cause = FIRST_WAIT_SECONDS, "", None
-        for attempt in range(attempts):
-            if attempt:
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        wait = FIRST_WAIT_SECONDS
+        while True:
             try:
                 answer = await client.request(method, url, json=body)
-            except httpx.TransportError as error:
-                problem, cause = f"{type(error).__name__} {self._shown(str(error))}".strip(), error
-                continue
-            try:
-                content = json.loads(answer.content)
-            except ValueError:
-                content = None
-            if answer.is_success and content is not None:
-                return content
-            message = self._shown(_message(content or answer.text or answer.reason_phrase))
-            if answer.is_success:
-                raise LengthwiseError(
-                    f"{self.url} answers with no JSON: {message}",
-                    expected="an OpenAI-style API, its URL mostly ending in /v1",
-                )
-            status, cause = answer.status_code, None
-            if status not in _TRY_AGAIN:
-                raise Refused(f"{self.url} refuses the request ({status}): {message}", status=status)
-            problem = f"{status}: {message}"
-            # Seconds that the server wants us to wait.
-            after = answer.headers.get("Retry-After", "")
-            wait = max(wait, min(float(after), LONGEST_WAIT_SECONDS) if after.isdecimal() else 0.0)
-        tried = "" if attempts == 1 else f", {attempts} times"
-        kind = MissingError if attempts == 1 else LengthwiseError
-        raise kind(
-            f"{self.url} does not answer{tried} ({problem})",
-            fix="check that the server runs, and its log" + ("; --resume continues" if attempts > 1 else ""),
-        ) from cause
+            except httpx.RequestError as error:
+                silence.problem = f"{type(error).__name__} {self._shown(str(error))}".strip()
+                if body is None and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise MissingError(
+                        f"there is no server at {self.url} ({silence.problem})",
+                        fix="start it, or check the URL",
+                    ) from error
+            else:
+                content = _json(answer)
+                if answer.is_success and content is not None:
+                    silence.end()
+                    return content
+                after = self._failed(answer, content, silence)
+                wait = max(wait, min(after, LONGEST_WAIT_SECONDS))
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+    def _failed(self, answer: httpx.Response, content: Any, silence: _Silence) -> float:
+        """Seconds that the server wants us to wait after an answer without what was asked for.
+
+        Raises:
+            Refused, LengthwiseError: another attempt would change nothing.
+        """
+        status, text = answer.status_code, answer.text
+        message = self._shown(
+            _message(content or text or ("nothing" if answer.is_success else answer.reason_phrase))
+        )
+        if answer.is_success and text.lstrip().startswith(("{", "[")):
+            silence.problem = f"JSON that breaks off after {len(text):,} characters"
+            return 0.0
+        if answer.is_success:
+            raise LengthwiseError(
+                f"{self.url} answers with no JSON: {message}",
+                expected="an OpenAI-style API, its URL mostly ending in /v1",
+            )
+        if answer.has_redirect_location:
+            place = self._shown(answer.headers["Location"])
+            raise Refused(f"{self.url} redirects to {place} ({status}), where no key is sent", status=status)
+        if status not in _TRY_AGAIN:
+            raise Refused(f"{self.url} refuses the request ({status}): {message}", status=status)
+        silence.problem = f"{status}: {message}"
+        after = answer.headers.get("Retry-After", "")
+        return float(after) if after.isdecimal() else 0.0
 
     def _shown(self, text: str) -> str:
         """A server's text, cut, and without the key that it may repeat."""
         text = " ".join(text.split())
         return (text.replace(self._key, "***") if self._key else text)[:_MOST_SHOWN]
+
+
+class _Silence:
+    """Since when nothing was answered, and what happened meanwhile."""
+
+    def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.since, self.problem = time.monotonic(), "no answer came"
+
+
+def _json(answer: httpx.Response) -> Any:
+    """The JSON of an answer; None where it has none."""
+    try:
+        return json.loads(answer.content)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _if_done(answered: Callable[[int], None], index: int, task: asyncio.Task[Any]) -> None:

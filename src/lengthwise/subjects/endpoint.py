@@ -1,4 +1,4 @@
-"""`Endpoint`: a served model as a `Predictor`, proven on a short prompt before anything is measured."""
+"""`Endpoint`: a served model as a `Predictor`, proven at the longest length before anything is measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ from lengthwise.subjects.client import (
     written,
 )
 from lengthwise.subjects.path import ReadingPath
-from lengthwise.subjects.probing import card_of, check_tokenizer, protocol_of, served_tokenizer, version_of
+from lengthwise.subjects.probing import (
+    PROBED,
+    card_of,
+    check_length,
+    check_tokenizer,
+    protocol_of,
+    served_tokenizer,
+    version_of,
+)
 from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, check_wants
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ class Endpoint:
         url: of the API.
         served_model: the name that the server gives the model; None is the only one that it serves.
         tokenizer: name or folder of the model's tokenizer, or the tokenizer; None is what the server says it loaded.
+        patience: seconds in which the server may answer nothing, before the run stops; None is 45.
 
     Raises:
         UsageError: several models are served, a server without log-probabilities of prompts, another tokenizer.
@@ -54,8 +63,15 @@ class Endpoint:
     rope_by_length: str | None = None
     trained_length: int | None = None
 
-    def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
-        self._client = Client(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        served_model: str | None = None,
+        tokenizer: Any = None,
+        patience: float | None = None,
+    ) -> None:
+        self._client = Client(url, patience)
         self.name = url
         self.path = ReadingPath()
         self._card = card_of(self._client, served_model)
@@ -68,6 +84,8 @@ class Endpoint:
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.protocol = protocol_of(self._client, self._card, self.tokenizer)
         check_tokenizer(self._client, self._card, self.tokenizer)
+        self.proven_to = PROBED
+        """Tokens of the longest prompt that the server was seen to read whole."""
 
     @property
     def max_positions(self) -> int | None:
@@ -75,7 +93,14 @@ class Endpoint:
         return None if self.served_length is None else self.served_length - 2
 
     def check_ready(self, tokens: int) -> None:
-        """Raise UsageError if the server does not take views of `tokens` tokens."""
+        """Raise UsageError if the server does not take views of `tokens` tokens, or does not read them whole."""
+        self._check_fits(tokens)
+        if tokens >= self.proven_to:
+            # The last label goes to the server too.
+            check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
+            self.proven_to = tokens + 1
+
+    def _check_fits(self, tokens: int) -> None:
         if self.max_positions is not None and tokens > self.max_positions:
             raise UsageError(
                 f"{tokens} tokens are needed, but {self.name} serves {self.served_length} in all",
@@ -144,7 +169,7 @@ class Endpoint:
         """-log p of the last N labels of each view, from the server's log-probabilities of a prompt."""
         prompts = []
         for view, following in zip(views, labels, strict=True):
-            self.check_ready(len(view))
+            self._check_fits(len(view))
             assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
             prompts.append([int(token) for token in (*view, following[-1])])
         each = zip(self._log_probs(prompts), labels, strict=True)
@@ -177,7 +202,7 @@ class Endpoint:
         """
         values, texts = [], []
         for view, following in zip(views, labels, strict=True):
-            self.check_ready(len(view))
+            self._check_fits(len(view))
             first = len(view) - len(following) + 1
             values.append(
                 [
@@ -217,7 +242,7 @@ class Endpoint:
         Raises:
             UsageError: the server gives only some of them.
         """
-        self.check_ready(len(view))
+        self._check_fits(len(view))
         try:
             [answer] = self._client.complete(
                 self.served_model, [[int(token) for token in view]], DISTRIBUTION
@@ -251,7 +276,7 @@ class Endpoint:
             UsageError: a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
         """
         for prompt in prompts:
-            self.check_ready(len(prompt) + new_tokens - 2)
+            self._check_fits(len(prompt) + new_tokens - 2)
         fields: dict[str, Any] = {"max_tokens": new_tokens}
         if stop_ids or at_least:
             if self.protocol != "prompt_logprobs":

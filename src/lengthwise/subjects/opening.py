@@ -56,7 +56,10 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
         from lengthwise.subjects.endpoint import Endpoint
 
         model = Endpoint(
-            subject.model, served_model=subject.served_model, tokenizer=subject.tokenizer or tokenizer
+            subject.model,
+            served_model=subject.served_model,
+            tokenizer=subject.tokenizer or tokenizer,
+            patience=subject.patience,
         )
     else:
         same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})

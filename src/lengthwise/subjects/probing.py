@@ -1,11 +1,18 @@
-"""What a server says of its model, and the proof on a short prompt that its numbers and tokens are what they seem."""
+"""What a server says of its model, and the proofs that its numbers and tokens are what they seem.
+
+A short prompt shows whether a server gives log-probabilities, a long one whether it reads all that it is sent.
+Servers cut prompts on either side or in the middle, begin them with a BOS of their own or drop it, or take a
+beginning from a cache that holds another one, and then answer with as many numbers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
@@ -16,8 +23,12 @@ PROBE = (
     "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n"
     "\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
 )
-_PROBED = 48
+PROBED = 48
 """Tokens of it that are scored."""
+_CHANGED = 16
+"""Tokens at the end of a long prompt, every second of which is another one when it is asked again."""
+_BLOCK = 16
+"""Tokens over which differences are averaged: 16 bits move single numbers of unlikely tokens by more."""
 _ROUNDING = 0.25
 """Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
 
@@ -61,7 +72,7 @@ def protocol_of(client: Client, card: Mapping[str, Any], tokenizer: Any) -> str:
     Raises:
         UsageError: none does; says what is wrong with each.
     """
-    ids = _ids(tokenizer)[:_PROBED]
+    ids = _ids(tokenizer)[:PROBED]
     prompts, reasons = (ids, ids[:-4]), []
     for protocol, fields in PROTOCOLS.items():
         try:
@@ -93,6 +104,79 @@ def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
     return None
 
 
+def check_length(
+    log_probs_of: Callable[[Sequence[Sequence[int]]], list[list[float]]],
+    url: str,
+    tokenizer: Any,
+    length: int,
+) -> None:
+    """Raise UsageError unless a server reads a prompt of `length` tokens from its first to its last token.
+
+    The first half has to give what it gives alone. With other tokens near the end, what follows them has to change,
+    and nothing before them. Where the tokenizer has a BOS, a text has to give other numbers with it.
+
+    Args:
+        log_probs_of: gives log p of each token of prompts but the first.
+        url: names the server.
+        tokenizer: the model's.
+        length: tokens of the prompt.
+    """
+    drawn = np.random.default_rng(0).choice(_ids(tokenizer), size=(2, length)).tolist()
+    bos = tokenizer.bos_token_id
+    whole, other = ([*([] if bos is None else [bos]), *each][:length] for each in drawn)
+    changed = [*whole]
+    places = range(length - _CHANGED, length - 1, 2)
+    for place in places:
+        changed[place] = next(each for each in other[place:] + other if each != whole[place])
+    prompts = [whole, changed, whole[: length // 2]] + ([] if bos is None else [whole[1:PROBED]])
+    try:
+        found = [np.array(each, dtype=float) for each in log_probs_of(prompts)]
+        reason = _unread(*found, first=places[0] - 1)
+    except Refused as error:
+        reason = error.problem
+    if reason is not None:
+        raise UsageError(
+            f"{url} does not read a prompt of {length} tokens as it is sent: {reason}",
+            expected="a server that neither cuts prompts nor adds to them",
+            fix="use a shorter length, or start the server with a greater maximum (vLLM: --max-model-len), without "
+            "truncation, context shift and prompt cache",
+        )
+
+
+def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int) -> str | None:
+    """What shows that a long prompt was not read as it was sent; None if nothing does.
+
+    Args:
+        whole, changed, half: numbers of the prompt, of the one with another end, and of its first half.
+        bare: of its beginning without the BOS, if it has one.
+        first: where the first two differ.
+    """
+    if not all(np.isfinite(each).all() for each in (whole, changed, half)):
+        # The model's own, which the run names with the text that they are of.
+        return None
+    if (apart := _apart(whole[: len(half)], half)) > _ROUNDING:
+        return f"its first {len(half) + 1} tokens give other numbers alone, by {apart:.3g} nats"
+    if (apart := _apart(whole[:first], changed[:first])) > _ROUNDING:
+        return f"the same tokens give other numbers when they are asked again, by {apart:.3g} nats"
+    # Of the tokens after the changed ones, which are the same in both.
+    noise = np.abs(whole - changed)[max(0, first - _CHANGED) : first].max()
+    if np.abs(whole - changed)[first + 1 :: 2].max() <= max(4 * noise, 1e-4):
+        return "other tokens at its end change nothing"
+    if bare is not None:
+        same = slice(1, min(len(bare) + 1, first))
+        if np.abs(whole[same] - bare[: first - 1]).mean() <= max(
+            2 * np.abs(whole - changed)[same].mean(), 1e-4
+        ):
+            return "a text gives the same numbers with and without a BOS before it"
+    return None
+
+
+def _apart(one: Any, other: Any) -> float:
+    """The mean difference of the worst block."""
+    blocks = np.add.reduceat(np.abs(one - other), range(0, len(one), _BLOCK))
+    return float(blocks.max()) / min(_BLOCK, len(one))
+
+
 def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> None:
     """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
     ours = _ids(tokenizer)
@@ -106,7 +190,8 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
     if not theirs:
         # A server without /tokenize, or with one that takes other fields (llama.cpp), counts them.
         [answer] = client.complete(card["id"], [PROBE], {})
-        seen = (answer.get("usage") or {}).get("prompt_tokens")
+        usage = answer.get("usage") if isinstance(answer, dict) else None
+        seen = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         # Servers add special tokens to a text as the tokenizer does.
         same = seen in (len(ours), len(tokenizer(PROBE).input_ids))
     if not same:

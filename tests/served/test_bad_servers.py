@@ -1,0 +1,213 @@
+"""Servers that break off, hang or answer something else, and servers that do not read the prompt as it is sent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.errors import LengthwiseError
+from lengthwise.subjects import Endpoint, load
+from lengthwise.testing import save_tiny_model, tiny_tokenizer
+from tests.readings import token_losses
+from tests.served.stub import Stub
+
+Socket = socket.socket
+IDS = np.random.default_rng(0).integers(1, 320, size=60)
+PATIENCE = 3.0
+
+
+@pytest.fixture(scope="session")
+def bos_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer has a BOS."""
+    folder = save_tiny_model(tmp_path_factory.mktemp("bos") / "model")
+    tiny_tokenizer(bos_token="<s>").save_pretrained(folder)
+    return folder
+
+
+def head(status: str, *lines: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode()
+
+
+def whole(text: str, status: str = "200 OK", kind: str = "application/json") -> bytes:
+    data = text.encode()
+    return head(status, f"Content-Type: {kind}", f"Content-Length: {len(data)}") + data
+
+
+def sends(*parts: bytes) -> Callable[[Socket], None]:
+    def answer(connection: Socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+
+    return answer
+
+
+def hangs(*parts: bytes) -> Callable[[Socket], None]:
+    def answer(connection: Socket) -> None:
+        sends(*parts)(connection)
+        time.sleep(30)
+
+    return answer
+
+
+def drips(connection: Socket) -> None:
+    """A chunked body that never ends, a byte at a time: bytes arrive, and no answer."""
+    connection.sendall(head("200 OK", "Transfer-Encoding: chunked"))
+    for _ in range(300):
+        connection.sendall(b"1\r\n \r\n")
+        time.sleep(0.1)
+
+
+HALF = '{"choices": [{"text": "", "promp'
+HTML = "<html><head><title>Bad Gateway</title></head></html>"
+ANSWERS: dict[str, tuple[Callable[[Socket], None], str]] = {
+    "a connection that is closed": (sends(), "nothing for 3 s"),
+    "a body that is cut": (sends(head("200 OK", "Content-Length: 500"), HALF.encode()), "nothing for 3 s"),
+    "no headers for minutes": (hangs(), "nothing for 3 s.*no answer came"),
+    "no body for minutes": (hangs(head("200 OK", "Content-Length: 500")), "nothing for 3 s"),
+    "half a body, and nothing more": (
+        hangs(head("200 OK", "Content-Length: 500"), HALF.encode()),
+        "nothing for 3 s",
+    ),
+    "a chunk that stalls": (
+        hangs(head("200 OK", "Transfer-Encoding: chunked"), b"5\r\n{"),
+        "nothing for 3 s",
+    ),
+    "a body that drips": (drips, "nothing for 3 s"),
+    "half of JSON": (sends(whole(HALF)), "breaks off after 32 characters"),
+    "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), "nothing for 3 s.*503.*Bad Gateway"),
+    "a page": (sends(whole(HTML, kind="text/html")), "answers with no JSON: <html>"),
+    "an empty body": (sends(whole("")), "answers with no JSON: nothing"),
+    "null": (sends(whole("null")), "answers with no JSON: null"),
+    "a list": (sends(whole("[1]")), "entries"),
+    "text for a body in gzip": (
+        sends(head("200 OK", "Content-Encoding: gzip", "Content-Length: 2"), b"{}"),
+        "nothing for 3 s.*DecodingError",
+    ),
+    "a redirect": (
+        sends(head("307 Temporary Redirect", "Location: https://other.invalid/v1", "Content-Length: 0")),
+        "redirects to https://other.invalid/v1",
+    ),
+    "no HTTP": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "nothing for 3 s.*RemoteProtocolError"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_bad_answer_ends_with_a_message_in_time(name: str, stub: Stub, endpoint: Endpoint) -> None:
+    answer, said = ANSWERS[name]
+    stub.answer = lambda *_: (0, answer)
+    endpoint._client.patience = PATIENCE
+    started = time.monotonic()
+    with pytest.raises(LengthwiseError, match=said) as caught:
+        token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
+    assert time.monotonic() - started < PATIENCE + 2
+    if "nothing for" in said:
+        assert "--patience" in str(caught.value)
+
+
+def words(url: str, folder: Path, tmp_path: Path, *more: Any) -> list[Any]:
+    (tmp_path / "text.txt").write_text("the old king speaks to the river. " * 40)
+    return ["ppl", url, "--tokenizer", folder, "--text", tmp_path / "text.txt", "--length", 100, *more]
+
+
+@pytest.mark.parametrize("name", ["a connection that is closed", "half of JSON", "a busy server"])
+def test_what_passes_is_waited_out(
+    name: str, stub: Stub, folder: Path, lengthwise: Any, tmp_path: Path
+) -> None:
+    """From the first request on: a server that starts answers so."""
+    answer = stub.answer
+    stub.seen["failed"] = 0
+
+    def failing(*request: Any) -> Any:
+        if stub.seen["failed"] < 3:
+            stub.seen["failed"] += 1
+            return 0, ANSWERS[name][0]
+        return answer(*request)
+
+    stub.answer = failing
+    assert lengthwise(*words(stub.url, folder, tmp_path)).code == 0
+    assert stub.seen["failed"] == 3
+
+
+def test_patience_is_the_users(stub: Stub, folder: Path, lengthwise: Any, tmp_path: Path) -> None:
+    """A server that takes a second a request is given up on, and then waited for, in the same run."""
+    answer = stub.answer
+
+    def slow(method: str, path: str, body: Any) -> Any:
+        if path.endswith("completions") and len(body["prompt"]) > 60:
+            time.sleep(1.5)
+        return answer(method, path, body)
+
+    stub.answer = slow
+    out = ["--out", tmp_path / "run"]
+    done = lengthwise(*words(stub.url, folder, tmp_path, *out, "--patience", 0.5))
+    assert (done.code, "nothing for 0.5 s" in done.err) == (1, True)
+    assert lengthwise(*words(stub.url, folder, tmp_path, *out, "--patience", 20, "--resume")).code == 0
+
+
+class DropsBos:
+    """A server that strips the BOS of a prompt, and answers as if it had read it."""
+
+    def __init__(self, bos: int) -> None:
+        self.bos, self.own = bos, threading.local()
+
+    def reads(self, ids: list[int]) -> list[int]:
+        self.own.dropped = ids[0] == self.bos
+        return [*ids[1:], ids[-1]] if self.own.dropped else ids
+
+    def predicts(self, log_p: torch.Tensor) -> torch.Tensor:
+        return torch.cat([log_p[:1], log_p[:-1]]) if self.own.dropped else log_p
+
+
+def drops_bos() -> dict[str, Any]:
+    made = DropsBos(tiny_tokenizer(bos_token="<s>").bos_token_id)
+    return {"reads": made.reads, "predicts": made.predicts}
+
+
+ODD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "cut on the left": (
+        lambda: {"reads": lambda ids: [0] * (len(ids) - 100) + ids[-100:]},
+        "its first 100 tokens give other numbers alone",
+    ),
+    "cut on the right": (
+        lambda: {"reads": lambda ids: ids[:80] + [0] * (len(ids) - 80)},
+        "other tokens at its end change nothing",
+    ),
+    "cut in the middle": (
+        lambda: {
+            "reads": lambda ids: ids if len(ids) < 150 else [*ids[:50], *[0] * (len(ids) - 100), *ids[-50:]]
+        },
+        "its first 100 tokens give other numbers alone",
+    ),
+    "without its BOS": (drops_bos, "a text gives the same numbers with and without a BOS"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_server_that_reads_another_prompt_is_refused(
+    name: str, serve: Any, bos_folder: Path, lengthwise: Any, tmp_path: Path
+) -> None:
+    make, said = ODD[name]
+    stub = serve(model=load(str(bos_folder)), **make())
+    (tmp_path / "text.txt").write_text("the old king speaks to the river. " * 90)
+    for given in (("ppl", stub.url, "--tokenizer", bos_folder), ("compare", bos_folder, stub.url)):
+        done = lengthwise(*given, "--text", tmp_path / "text.txt", "--length", 199)
+        assert done.code == 2
+        assert f"does not read a prompt of 200 tokens as it is sent: {said}" in done.err
+
+
+@pytest.mark.parametrize("tokens", [48, 49, 300, 510])
+def test_a_server_that_reads_it_is_not(tokens: int, serve: Any, bos_folder: Path) -> None:
+    stub = serve(model=load(str(bos_folder)))
+    endpoint = Endpoint(stub.url, tokenizer=str(bos_folder))
+    endpoint.check_ready(tokens)
+    asked = stub.seen["/v1/completions"]
+    endpoint.check_ready(tokens)
+    assert (endpoint.proven_to, stub.seen["/v1/completions"]) == (tokens + 1, asked)

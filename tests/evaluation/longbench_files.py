@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lengthwise.evaluation.longbench_e import DATA_SETS
 from lengthwise.testing import tiny_text
 
+needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
 _LENGTHS = (1200, 5000, 9000)
 _ANSWERS = {
     "class_match": ["Location"],

@@ -17,7 +17,7 @@ from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
-from tests.evaluation.longbench_files import official
+from tests.evaluation.longbench_files import needs_lm_eval, official
 
 
 @pytest.fixture(autouse=True)
@@ -52,15 +52,12 @@ def job(shared: Path) -> Callable[..., Run]:
 
 @pytest.fixture
 def longbench(shared: Path, tmp_path: Path) -> Callable[..., Run]:
-    """A run of LongBench-E data sets on rows made here, with templates of our own."""
+    """A run of LongBench-E data sets on rows made here."""
 
     def make(*names: str, **settings: Any) -> Run:
         folder = tmp_path / "official"
         official(folder, *names, count=4)
-        (folder / "dataset2prompt.json").write_text(
-            json.dumps(dict.fromkeys(names, "Read: {context}\nAsked: {input}\n"))
-        )
-        own = {"data": str(folder), "templates": str(folder), "max_length": 4000}
+        own = {"data": str(folder), "max_length": 4000}
         tasks = tuple(f"longbench_{name}_e" for name in names)
         return Evaluation(tasks=tasks, **(own | settings)), Subject(model=str(shared / "model"))
 
@@ -125,6 +122,7 @@ def test_batches_and_shared_prefixes_change_no_score(
             assert many[key]["likelihoods"][answer] == pytest.approx(value, abs=1e-3)
 
 
+@needs_lm_eval
 def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
     """Two data sets are of one category, and a bucket has more rows than the others."""
     names = ("qasper", "multifieldqa_en", "lcc")
@@ -149,10 +147,10 @@ def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> No
     assert value("average_buckets") == pytest.approx(fmean(by_bucket))
     assert value("average_rows", bucket="4-8k") == pytest.approx(by_bucket[1])
     assert any("3 of 13" in note for note in results.notes)
-    assert results.config["templates"] == str(tmp_path / "official")
     assert results.select(task="longbench_lcc_e", bucket="0-4k")[0].n == 2
 
 
+@needs_lm_eval
 def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
     with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e"):
         measure(*longbench("qasper", max_length=60))
@@ -187,7 +185,7 @@ def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, A
         ("longbench_e", {"text": "books"}),
         ("needle_multi_value", {"depths": (50,)}),
         ("needle", {"truncation": "left"}),
-        ("babilong", {"templates": "x"}),
+        ("babilong", {"data": "x"}),
     ],
 )
 def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
@@ -210,6 +208,7 @@ def test_one_task_that_takes_a_setting_is_enough() -> None:
     assert spec.model_dump(mode="json")["depths"] == [50.0]
 
 
+@needs_lm_eval
 def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_path: Path) -> None:
     out = tmp_path / "run"
     spec, run = longbench("trec")
@@ -241,6 +240,7 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
         assert sorted(after) == sorted(kept)
 
 
+@needs_lm_eval
 @pytest.mark.usefixtures("no_weights")
 def test_the_plan_counts_without_weights(job: Callable[..., Run], longbench: Callable[..., Run]) -> None:
     plan = plan_run(*job("needle_multi_key", samples=3))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,7 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of, read_template
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import resolve_tasks
-from tests.evaluation.longbench_files import official
-
-needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
+from tests.evaluation.longbench_files import needs_lm_eval, official
 
 
 def read_rows(name: str, source: str) -> list[dict[str, Any]]:
@@ -65,16 +64,15 @@ def test_buckets() -> None:
     ]
 
 
+@needs_lm_eval
 def test_rows_become_questions(tmp_path: Path) -> None:
     official(tmp_path, "trec", count=5)
     rows = read_rows("trec", str(tmp_path))
-    (tmp_path / "dataset2prompt.json").write_text('{"trec": "{context}{input}"}')
 
     def ask(**settings: Any) -> list[Question]:
         spec = Evaluation(
             tasks=("longbench_trec_e",),
             data=str(tmp_path),
-            templates=str(tmp_path),
             max_length=99,
             **settings,
         )
@@ -82,7 +80,8 @@ def test_rows_become_questions(tmp_path: Path) -> None:
 
     questions = ask(chat="never")
     assert [question.bucket for question in questions] == ["0-4k", "4-8k", "8k+", "0-4k", "4-8k"]
-    assert questions[0].prompt == rows[0]["context"] + rows[0]["input"]
+    assert questions[0].prompt == read_template("trec")(rows[0])
+    assert rows[0]["context"] in questions[0].prompt
     assert questions[0].candidates == ["Location", "City", "Person"]
     assert len({question.key for question in questions}) == 5
     assert ask(chat="never", samples=2) == questions[:2]
@@ -135,6 +134,16 @@ def test_other_damage(tmp_path: Path) -> None:
         read_rows("hotpotqa", str(tmp_path))
 
 
+def test_without_lm_eval_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    monkeypatch.delitem(sys.modules, "lm_eval.utils", raising=False)
+    monkeypatch.delitem(sys.modules, "lm_eval.tasks.longbench.metrics", raising=False)
+    with pytest.raises(MissingError) as missing:
+        read_template("qasper")
+    assert missing.value.fix is not None
+    assert "lengthwise[lm-eval]" in missing.value.fix
+
+
 def test_the_official_archive(tmp_path: Path) -> None:
     """Its file, its folder `data` and the folder that holds it."""
     official(tmp_path / "data", "lcc")
@@ -151,6 +160,7 @@ def test_the_official_archive(tmp_path: Path) -> None:
         read_rows("lcc", str(archive))
 
 
+@needs_lm_eval
 def test_scores_by_data_set() -> None:
     def score(name: str, reply: str, *golds: str) -> float:
         question = Question(prompt="", golds=list(golds), candidates=["Location", "City"])
@@ -171,21 +181,9 @@ def test_scores_by_data_set() -> None:
 def test_templates_of_lm_eval_hold_context_and_question() -> None:
     row = {"input": "WHOM?", "context": "LONG TEXT {{x}} {y}"}
     for name in DATA_SETS:
-        template = read_template(None, name)
+        template = read_template(name)
         prompt = template(row)
         assert prompt.count("LONG TEXT {{x}} {y}") == 1
         assert template(row | {"question": "the mirror's name of the input"}) == prompt
         # Summaries, counting and code have no question.
         assert ("WHOM?" in prompt) is (name not in ("gov_report", "multi_news", "passage_count", "lcc")), name
-
-
-def test_official_templates(tmp_path: Path) -> None:
-    path = tmp_path / "LongBench" / "config" / "dataset2prompt.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"qasper": "Read {context}\n\nSay {input}\n"}))
-    template = read_template(str(tmp_path), "qasper")
-    assert template({"input": "{a}", "context": "c", "length": 3}) == "Read c\n\nSay {a}\n"
-    with pytest.raises(UsageError, match="'trec'"):
-        read_template(str(tmp_path), "trec")
-    with pytest.raises(MissingError, match=r"dataset2prompt\.json"):
-        read_template(str(path), "qasper")

@@ -48,7 +48,7 @@ class Evaluation(Measurement):
         reads="questions",
         units="samples",
         # The source of the questions shows in the questions themselves.
-        no_facts=("data", "stories", "templates"),
+        no_facts=("data", "stories"),
         caches=2,
     )
 
@@ -70,8 +70,6 @@ class Evaluation(Measurement):
     """Folder of LongBench's jsonl files (default: the hub)."""
     stories: str | None = None
     """Folder of bAbI's own files, for BABILong."""
-    templates: str | None = None
-    """Copy of LongBench's repository, for its prompts."""
     max_length: Annotated[Annotated[Whole, Ge(2)] | None, Parameter(metavar="TOKENS")] = None
     """Most tokens of a data set's prompt."""
     truncation: Truncation | None = None

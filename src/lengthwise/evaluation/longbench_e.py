@@ -1,9 +1,10 @@
 """LongBench-E: 13 data sets of English and code in three buckets of length, as THUDM/LongBench scores them.
 
-Rows are read from the official jsonl files (`qasper_e.jsonl`, ...) in a folder, or from the hub. Prompt templates
-are read from where they are published. Prompts are cut in the middle as upstream does, and wrapped in the chat
-template (if the tokenizer has one) except for the few-shot and code sets. Three data sets are scored by the first
-line of the reply. Scores are shares; papers print them times 100.
+Rows are read from the official jsonl files (`qasper_e.jsonl`, ...) in a folder, or from the hub. Templates of prompts
+and scorers of replies are those of lm-eval, which publishes THUDM's; the score is the greatest over all gold answers.
+Prompts are cut in the middle as upstream does, and wrapped in the chat template (if the tokenizer has one) except for
+the few-shot and code sets. Three data sets are scored by the first line of the reply. Scores are shares; papers print
+them times 100.
 
 Upstream prints 13 data sets in three buckets and no single number, so there are three averages, each by name:
 
@@ -14,9 +15,9 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import importlib
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,6 @@ import yaml
 from pydantic_core import from_json
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
-from lengthwise.evaluation import scoring
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
@@ -34,22 +34,31 @@ from lengthwise.measure.statistics import Statistic
 BUCKETS = ("0-4k", "4-8k", "8k+")
 _HUB = "THUDM/LongBench"
 
-_FACTS: dict[str, tuple[str, str, Callable[..., float], int]] = {
-    "qasper": ("single-document QA", "questions on one paper", scoring.f1, 128),
-    "multifieldqa_en": ("single-document QA", "questions on one document", scoring.f1, 64),
-    "hotpotqa": ("multi-document QA", "questions on several documents", scoring.f1, 32),
-    "2wikimqa": ("multi-document QA", "questions on several documents", scoring.f1, 32),
-    "gov_report": ("summarisation", "summaries of reports", scoring.rouge_l, 512),
-    "multi_news": ("summarisation", "summaries of news", scoring.rouge_l, 512),
-    "trec": ("few-shot", "kinds of questions from examples", scoring.class_match, 64),
-    "triviaqa": ("few-shot", "trivia from examples", scoring.f1, 32),
-    "samsum": ("few-shot", "summaries of dialogues from examples", scoring.rouge_l, 128),
-    "passage_count": ("synthetic", "how many passages differ", scoring.number_share, 32),
-    "passage_retrieval_en": ("synthetic", "which passage a summary is of", scoring.paragraph_share, 32),
-    "lcc": ("code", "the next line of a file", scoring.code_similarity, 64),
-    "repobench-p": ("code", "the next line in a repository", scoring.code_similarity, 64),
+_FACTS: dict[str, tuple[str, str, str, int]] = {
+    "qasper": ("single-document QA", "questions on one paper", "f1", 128),
+    "multifieldqa_en": ("single-document QA", "questions on one document", "f1", 64),
+    "hotpotqa": ("multi-document QA", "questions on several documents", "f1", 32),
+    "2wikimqa": ("multi-document QA", "questions on several documents", "f1", 32),
+    "gov_report": ("summarisation", "summaries of reports", "rouge_l", 512),
+    "multi_news": ("summarisation", "summaries of news", "rouge_l", 512),
+    "trec": ("few-shot", "kinds of questions from examples", "class_match", 64),
+    "triviaqa": ("few-shot", "trivia from examples", "f1", 32),
+    "samsum": ("few-shot", "summaries of dialogues from examples", "rouge_l", 128),
+    "passage_count": ("synthetic", "how many passages differ", "number_share", 32),
+    "passage_retrieval_en": ("synthetic", "which passage a summary is of", "paragraph_share", 32),
+    "lcc": ("code", "the next line of a file", "code_similarity", 64),
+    "repobench-p": ("code", "the next line in a repository", "code_similarity", 64),
 }
-"""Category, content, scorer, and the most tokens of a reply."""
+"""Category, content, metric, and the most tokens of a reply."""
+_SCORERS = {
+    "f1": "qa_f1_score",
+    "rouge_l": "rouge_score",
+    "class_match": "classification_score",
+    "number_share": "count_score",
+    "paragraph_share": "retrieval_score",
+    "code_similarity": "code_sim_score",
+}
+"""Metric -> the function of lm-eval."""
 
 _FORMAT = "an object with input, context, length, answers (texts to match), and for trec all_classes"
 # What a gold answer must contain for its metric to find it.
@@ -129,58 +138,45 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
     return row
 
 
-def read_template(folder: str | None, name: str) -> Callable[[Mapping[str, Any]], str]:
-    """The prompt template of a data set. The two sources differ in some spaces and newlines.
-
-    `folder` is a copy of the official repository, or its config folder. None takes lm-eval's templates.
+def _of_lm_eval(module: str) -> Any:
+    """A module of lm-eval.
 
     Raises:
-        MissingError: no such file, or lm-eval is not installed.
-        UsageError: no template for the data set, or a file that cannot be read.
+        MissingError: the extra is not installed.
     """
-    if folder is None:
-        return _template_of_lm_eval(name)
-    homes = (Path(folder) / part / "dataset2prompt.json" for part in ("", "config", "LongBench/config"))
-    path = next((place for place in homes if place.is_file()), None)
-    if path is None:
-        raise MissingError(
-            f"there is no dataset2prompt.json in {folder}",
-            expected="a copy of the repository THUDM/LongBench",
-        )
     try:
-        text = json.loads(path.read_text(encoding="utf-8"))[name]
-    except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"{path} has no template for {name!r}", expected="the official dataset2prompt.json"
-        ) from error
-    return lambda row: text.format(**row)
-
-
-def _template_of_lm_eval(name: str) -> Callable[[Mapping[str, Any]], str]:
-    spec = importlib.util.find_spec("lm_eval")
-    path = Path((spec and spec.origin) or "").parent / "tasks" / "longbench" / f"{name}_e.yaml"
-    if not path.is_file():
+        with warnings.catch_warnings():
+            # Of packages that it imports: escapes in strings, pkg_resources, a slow matcher.
+            warnings.simplefilter("ignore")
+            return importlib.import_module(f"lm_eval.{module}")
+    except ImportError as error:
         raise MissingError(
-            "LongBench's prompt templates are not here",
-            expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
-            fix="pip install 'lengthwise[lm-eval]', or --templates FOLDER",
-        )
-    from lm_eval.utils import apply_template
+            f"LongBench's prompts and scorers are those of lm-eval: {reason(error)}",
+            fix="pip install 'lengthwise[lm-eval]'",
+        ) from error
 
+
+def read_template(name: str) -> Callable[[Mapping[str, Any]], str]:
+    """The prompt template of a data set, as lm-eval publishes it.
+
+    Raises:
+        MissingError: the extra is not installed.
+    """
+    apply = _of_lm_eval("utils").apply_template
+    path = Path(_of_lm_eval("tasks.longbench.metrics").__file__).with_name(f"{name}_e.yaml")
     # The functions that the file names are read as text.
-    text = re.sub(r"!function", "", path.read_text(encoding="utf-8"))
-    template = yaml.safe_load(text)["doc_to_text"]
+    template = yaml.safe_load(path.read_text(encoding="utf-8").replace("!function", ""))["doc_to_text"]
     # The mirror that lm-eval reads calls `input` the question.
-    return lambda row: apply_template(template, {**row, "question": row["input"]})
+    return lambda row: apply(template, {**row, "question": row["input"]})
 
 
 def _task(name: str) -> Task:
-    category, what, scorer, new_tokens = _FACTS[name]
+    category, what, metric, new_tokens = _FACTS[name]
     few_shot = category == "few-shot"
 
     def questions(settings: Any, *_: Any) -> list[Question]:
-        template = read_template(settings.templates, name)
-        rows = read_rows(name, settings.data, metric=scorer.__name__)
+        template = read_template(name)
+        rows = read_rows(name, settings.data, metric=metric)
         return [
             Question(
                 key=f"longbench_{name}_e/r{index:04d}",
@@ -195,17 +191,17 @@ def _task(name: str) -> Task:
 
     def score(question: Question, reply: str) -> float:
         read = reply.lstrip("\n").split("\n")[0] if few_shot else reply
-        options = {"classes": question.candidates} if scorer is scoring.class_match else {}
-        return max(scorer(read, gold, **options) for gold in question.golds)
+        scorer = getattr(_of_lm_eval("tasks.longbench.metrics"), _SCORERS[metric])
+        return max(scorer(read, gold, all_classes=question.candidates) for gold in question.golds)
 
     return Task(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
-        version=1,
-        metric=scorer.__name__,
+        version=2,
+        metric=metric,
         questions=questions,
         score=score,
-        takes=ANY_TASK | {"data", "templates", "truncation", "chat"},
+        takes=ANY_TASK | {"data", "truncation", "chat"},
         chat=category not in ("few-shot", "code"),
         is_over=(lambda reply: "\n" in reply.lstrip("\n")) if few_shot else None,
         # As upstream: its replies end at a newline, and have one token at least.
@@ -228,7 +224,7 @@ class _LongBenchE(Family):
         }
 
         def average(metric: str, branches: Any, bucket: str | None = None) -> Statistic:
-            return mean(self.name, metric, [*branches], bucket=bucket, version=1)
+            return mean(self.name, metric, [*branches], bucket=bucket, version=2)
 
         return [
             average("average_rows", records.values()),

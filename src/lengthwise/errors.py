@@ -86,6 +86,11 @@ def reason(error: BaseException) -> str:
     return ((str(error).splitlines() or [""])[0] or type(error).__name__)[:300]
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out. By name: torch may not be loaded, and is not worth loading for this."""
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "DefaultCPUAllocator" in str(error)
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The valid name that is closest to `name`, as a question, or a list of all.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
 from lengthwise.checkpoints.position_limits import RECORD
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, is_out_of_memory, nearest, reason
 from lengthwise.files import named_path, read_json
 from lengthwise.settings import KINDS, kind_of
 
@@ -198,8 +198,8 @@ def unloadable(
 
     A MissingError if a file is absent or damaged, else an error of the type `otherwise`.
     """
-    # Exhausted memory, a RuntimeError too, has its own explanation.
-    if type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "DefaultCPUAllocator" in str(error):
+    # It has its own explanation.
+    if is_out_of_memory(error):
         raise error
     if "trust_remote_code" in str(error):
         return UsageError(

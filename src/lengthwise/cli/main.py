@@ -20,7 +20,14 @@ from cyclopts import App, CycloptsError, Group, Parameter
 import lengthwise
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
-from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import (
+    TERMINATED,
+    Interrupted,
+    LengthwiseError,
+    UsageError,
+    is_out_of_memory,
+    reason,
+)
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 
@@ -102,12 +109,10 @@ def _explained(error: BaseException) -> tuple[int, str]:
             return UsageError.exit_code, str(error)
         case LengthwiseError():
             return error.exit_code, str(error)
-    # By name: torch may not be loaded, and is not worth loading for this.
-    text, name = str(error), type(error).__name__
-    if name not in ("MemoryError", "OutOfMemoryError") and "DefaultCPUAllocator" not in text:
+    if not is_out_of_memory(error):
         raise error
     return LengthwiseError.exit_code, (
-        f"out of memory: {text.splitlines()[0] if text else name}\n"
+        f"out of memory: {reason(error)}\n"
         "fix: lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
         "batch.micro in the recipe; --dry-run estimates the need"
     )

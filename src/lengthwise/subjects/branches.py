@@ -65,11 +65,7 @@ def _shared(
     def alone() -> Tensor:
         return _plainly(model, tokens, branches[far])
 
-    method = model.rope_by_length
-    if method is not None and not model.proofs.failed(CONTINUED):
-        why = f"the frequencies of {method} rope depend on how many tokens are read in one go"
-        model.proofs.refuse(CONTINUED, why, name=model.name)
-    if not model.proofs.failed(CONTINUED):
+    if model.may_continue(CONTINUED):
         if (found := _in_trees(model, tokens, branches)) is not None:
             return found
         kept: list[tuple[Tensor, list[Tensor]]] = []
@@ -172,30 +168,16 @@ class _Pass:
 
     def __init__(self, branches: Sequence[tuple[int, Branch]]) -> None:
         self.read = max(branch.place for _, branch in branches)
-        self._nodes: dict[tuple[int, int], int] = {}
-        """(the node before it, or -1 - the place of the branch; the token) -> the node."""
-        self._places: list[int] = []
-        self._depths: list[int] = []
         ordered = sorted(branches, key=lambda each: (each[1].place, len(each[1].tokens)))
-        self.paths = {index: self._path(branch) for index, branch in ordered}
+        nodes: _Nodes = {}
+        self.paths = {index: _path(nodes, branch) for index, branch in ordered}
         """By branch: its nodes."""
-
-    def _path(self, branch: Branch) -> list[int]:
-        path, before = list[int](), -1 - branch.place
-        for depth, token in enumerate(branch.tokens.tolist()):
-            before = self._nodes.setdefault((before, token), len(self._nodes))
-            if before == len(self._places):
-                self._places.append(branch.place)
-                self._depths.append(depth)
-            path.append(before)
-        return path
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    @property
-    def _positions(self) -> NDArray[np.int64]:
-        return np.array(self._places) + np.array(self._depths)
+        self._tokens = np.array([token for _, token in nodes])
+        self._places, self._positions = np.empty((2, len(nodes)), dtype=np.int64)
+        for index, branch in ordered:
+            path = self.paths[index]
+            self._places[path] = branch.place
+            self._positions[path] = branch.place + np.arange(len(path))
 
     def is_behind(self, index: int) -> bool:
         """Whether other tokens, or a part of the text that it does not follow, are between a branch and its text."""
@@ -205,24 +187,38 @@ class _Pass:
     @property
     def given(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Tensor]:
         """What `PieceReader.read_beside` takes."""
-        sees = torch.zeros(len(self), len(self), dtype=torch.bool)
+        count = len(self._tokens)
+        sees = torch.zeros(count, count, dtype=torch.bool)
         for path in self.paths.values():
             own = torch.tensor(path)
             sees[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
-        text = torch.arange(self.read) < torch.tensor(self._places)[:, None]
-        tokens = np.array([token for _, token in self._nodes])
-        return tokens, self._positions, torch.cat([text, sees], dim=1)
+        text = torch.arange(self.read) < torch.from_numpy(self._places)[:, None]
+        return self._tokens, self._positions, torch.cat([text, sees], dim=1)
+
+
+_Nodes = dict[tuple[int, int], int]
+"""(the node before it, or -1 - the place of the branch; the token) -> the node."""
+
+
+def _path(nodes: _Nodes, branch: Branch) -> list[int]:
+    """The nodes of a branch; those that are not there yet are added."""
+    path, before = list[int](), -1 - branch.place
+    for token in branch.tokens.tolist():
+        before = nodes.setdefault((before, token), len(nodes))
+        path.append(before)
+    return path
 
 
 def _passes(branches: Sequence[Branch]) -> list[_Pass]:
     """The farthest first: each has those of a doubling of the place, of at most `_MOST_NODES` tokens together."""
-    found, some = list[_Pass](), list[tuple[int, Branch]]()
+    found, some, nodes = list[_Pass](), list[tuple[int, Branch]](), _Nodes()
     for index, branch in reversed(list(enumerate(branches))):
-        more = [*some, (index, branch)]
-        if some and (2 * branch.place <= some[0][1].place or len(_Pass(more)) > _MOST_NODES):
+        _path(nodes, branch)
+        if some and (2 * branch.place <= some[0][1].place or len(nodes) > _MOST_NODES):
             found.append(_Pass(some))
-            more = more[-1:]
-        some = more
+            some, nodes = [], _Nodes()
+            _path(nodes, branch)
+        some.append((index, branch))
     return [*found, _Pass(some)]
 
 

@@ -7,13 +7,14 @@ is said once, with the reason.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from lengthwise.errors import reason
+from lengthwise.errors import LengthwiseError, is_out_of_memory, reason
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +60,36 @@ class Proofs:
 
         Over more `tokens` or `padding` than ever before, it may if it is what `plain` gives, up to rounding. `fast`
         returns what is compared, and keeps the rest for the caller.
+
+        Where `fast` raises a `LengthwiseError`, or the model's or its cache's code raises anything, the shortcut is
+        refused for that reason. Other errors propagate: those of `plain`, bugs of this package, and exhausted memory,
+        which a smaller batch mends.
         """
         if self.failed(shortcut):
             return False
         try:
             found = fast()
-            new = not self.covers(shortcut, tokens, padding)
-            why = differs(found, plain()) if new else None
         # A model may fail in many ways under masks, positions and caches that it was not made for.
         except Exception as error:
-            why, new = reason(error), True
-        if why is not None:
+            if is_out_of_memory(error) or _is_bug(error):
+                raise
+            self.refuse(shortcut, reason(error), name=name)
+            return False
+        new = not self.covers(shortcut, tokens, padding)
+        if new and (why := differs(found, plain())) is not None:
             self.refuse(shortcut, why, name=name)
             return False
         if new:
             # Of this proof alone: more tokens with less padding are another one.
             self.up_to[shortcut], self.padded[shortcut] = tokens, padding
         return True
+
+
+def _is_bug(error: Exception) -> bool:
+    """Whether this package raised it, and not as a sentence for the user."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    package = __name__.partition(".")[0] + "."
+    return not isinstance(error, LengthwiseError) and innermost.f_globals["__name__"].startswith(package)
 
 
 def differs(found: Tensor, expected: Tensor) -> str | None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Read, Reading
-from lengthwise.subjects.weights import Weights, WeightsRows
+from lengthwise.subjects.weights import Weights, WeightsRows, layers_of
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-3, "bfloat16": 1e-3}
 """The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""
@@ -93,7 +93,9 @@ def _rounded(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
     decoder = decoder_of(model)
     products = [module for module in decoder.modules() if _multiplies(module)]
-    handles = [module.register_forward_hook(hook) for module in dict.fromkeys([*_layers(decoder), *products])]
+    handles = [
+        module.register_forward_hook(hook) for module in dict.fromkeys([*layers_of(decoder), *products])
+    ]
     try:
         yield
     finally:
@@ -105,13 +107,3 @@ def _multiplies(module: nn.Module) -> bool:
     """Whether a module multiplies by a matrix of weights (torch's linear layers, those of GPT-2, of 4 and 8 bits)."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(module, nn.Embedding)
-
-
-def _layers(decoder: nn.Module) -> list[nn.Module]:
-    """The layers of the decoder: its outermost list of modules, the longest of several."""
-    lists = [
-        (name.count("."), -len(module), module)
-        for name, module in decoder.named_modules()
-        if isinstance(module, nn.ModuleList)
-    ]
-    return list(min(lists, key=lambda each: each[:2])[2]) if lists else []

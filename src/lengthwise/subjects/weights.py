@@ -79,6 +79,14 @@ class Weights:
         kernel = str(getattr(self.config, "_attn_implementation", None))
         return self._proofs.setdefault(kernel, Proofs())
 
+    def may_continue(self, shortcut: str) -> bool:
+        """Whether a shortcut that continues a text from its cache may be tried."""
+        method = self.rope_by_length
+        if method is not None and not self.proofs.failed(shortcut):
+            why = f"the frequencies of {method} rope depend on how many tokens are read in one go"
+            self.proofs.refuse(shortcut, why, name=self.name)
+        return not self.proofs.failed(shortcut)
+
     @cached_property
     def frequencies(self) -> Frequencies:
         """What its rotary embeddings keep between passes."""
@@ -207,7 +215,7 @@ def reported(model: nn.Module, tokens: int) -> Iterator[None]:
     if not watched():
         yield
         return
-    layers = _layers(model) if tokens >= _LONG else []
+    layers = _shown_layers(model) if tokens >= _LONG else []
     with ExitStack() as hooks:
         for layer in layers:
             handle = layer.register_forward_hook(lambda *_: advance(tokens / len(layers)))
@@ -217,10 +225,19 @@ def reported(model: nn.Module, tokens: int) -> Iterator[None]:
         advance(tokens)
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of the decoder; none where it keeps no list of them, or torch would compile again for a hook."""
+def _shown_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers that may report; none where torch would compile again for a hook."""
     if is_compiled(model):
         return []
-    lists = [list(child) for child in decoder_of(model).children() if isinstance(child, nn.ModuleList)]
-    layers = max(lists, key=len, default=[])
+    layers = layers_of(decoder_of(model))
     return [] if any(runs_compiled(layer) for layer in layers) else layers
+
+
+def layers_of(decoder: nn.Module) -> list[nn.Module]:
+    """The layers of a decoder: its outermost list of modules, the longest of several; none where it has no list."""
+    lists = [
+        (name.count("."), -len(module), module)
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.ModuleList)
+    ]
+    return list(min(lists, key=lambda each: each[:2])[2]) if lists else []

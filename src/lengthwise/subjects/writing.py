@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lengthwise.checkpoints.head import require_finite
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.position_limits import check_positions_fit, rope_by_input_length
+from lengthwise.checkpoints.position_limits import check_positions_fit
 from lengthwise.subjects.pieces import PieceReader, made_cache, read_along
 from lengthwise.subjects.reading import Tokens
 
@@ -153,12 +153,8 @@ class _Shortcuts:
     def written(self, at_once: int) -> dict[Tokens, str]:
         """The reply to each row."""
         proofs, found = self._model.proofs, dict[Tokens, str]()
-        method = rope_by_input_length(self._model.config)
-        if method is not None and not proofs.failed(DECODED):
-            why = f"the frequencies of {method} rope depend on how many tokens are read in one go"
-            proofs.refuse(DECODED, why, name=self._model.name)
         while self._rows:
-            if proofs.failed(DECODED):
+            if not self._model.may_continue(DECODED):
                 prompt = self._rows.pop(0)
                 found[prompt] = self._plainly(prompt)
                 continue

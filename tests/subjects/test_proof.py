@@ -1,0 +1,78 @@
+"""What a shortcut may raise: what the model's own code raises, and what this package says in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lengthwise.checkpoints.head import NonFiniteLogits
+from lengthwise.errors import UsageError
+from lengthwise.subjects.proof import Proofs, differs
+
+HERE = torch.zeros(2, 3)
+"""What every reading gives that does not fail."""
+
+
+class Narrow(nn.Module):
+    """Its code is none of this package: as transformers' is, and that of a cache."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        if states.dim() > 2:
+            raise RuntimeError("it takes no batch")
+        return states @ torch.zeros(3, 3)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fails(*_: object, **__: object) -> Any:
+        raise error
+
+    return fails
+
+
+REFUSED = {
+    "the model": (lambda: Narrow()(torch.zeros(1, 2, 3)), "it takes no batch"),
+    "torch, in the model": (lambda: Narrow()(torch.zeros(2, 4)), "mat1 and mat2 shapes cannot be multiplied"),
+    "an argument that it does not take": (lambda: Narrow()(HERE, mask=HERE), "unexpected keyword argument 'mask'"),
+    "a refusal in words": (raising(UsageError("its cache drops tokens")), "its cache drops tokens"),
+    "logits that are no numbers": (raising(NonFiniteLogits(3)), "position 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_shortcut_that_the_model_does_not_take_is_given_up(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fast, why = REFUSED[case]
+    proofs = Proofs()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert not proofs.take("tree", 8, fast, lambda: HERE, name="m")
+    assert proofs.failed("tree")
+    [record] = caplog.records
+    assert record.getMessage().startswith("m: no tree, which is slower: ")
+    assert why in record.getMessage()
+
+
+RAISED: dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor], type[BaseException]]] = {
+    "memory of a GPU": (raising(torch.OutOfMemoryError()), lambda: HERE, torch.OutOfMemoryError),
+    "memory": (raising(RuntimeError("DefaultCPUAllocator: can't allocate memory")), lambda: HERE, RuntimeError),
+    "a bug of this package": (lambda: differs(None, HERE), lambda: HERE, AttributeError),  # pyright: ignore
+    "another shape": (lambda: HERE[:1], lambda: HERE, AssertionError),
+    "the plain reading": (lambda: HERE, raising(RuntimeError("it takes no batch")), RuntimeError),
+    "a plain reading that is refused": (lambda: HERE, raising(UsageError("too long")), UsageError),
+    "Ctrl-C": (raising(KeyboardInterrupt()), lambda: HERE, KeyboardInterrupt),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RAISED)
+def test_what_says_nothing_about_the_shortcut_propagates(case: str) -> None:
+    fast, plain, kind = RAISED[case]
+    proofs = Proofs()
+    with pytest.raises(kind):
+        proofs.take("tree", 8, fast, plain, name="m")
+    assert not proofs.up_to, "it is tried again, with a smaller batch or after the bug is mended"

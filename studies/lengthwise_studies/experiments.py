@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lengthwise.checkpoints.extending import extend
 from lengthwise.machine import process_count
-from lengthwise.measure import paired_difference
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import Dtype
@@ -23,9 +22,10 @@ from lengthwise.text import load_corpus
 from lengthwise.training import read_recipe
 from lengthwise.training.recipe import Recipe
 from lengthwise_studies.arms import Arm, Scale, arm_after, steps_at
+from lengthwise_studies.contrasts import Contrast, check_contrasts, differences
 from lengthwise_studies.skeleton import Part, Sections
 from lengthwise_studies.step_times import fast_dtype, measure_step_times
-from lengthwise_studies.store import key_of, measure_named, measured, recipe_key, store_folder, trained
+from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
 if TYPE_CHECKING:
     from lengthwise_studies.tiny_models import TinyModel
@@ -50,7 +50,7 @@ class Experiment:
         arms: in the order of tables.
         recipe: that trained arms start from, unless they have their own.
         reference: the arm that the others are compared with; None for no differences.
-        contrasts: further pairs of arms that are compared: the first minus the second.
+        contrasts: what claims compare, beside each arm and its reference.
         equal_time: whether arms train for as long as the one that they are compared with, by their measured time a
             step, in place of as many steps.
         seeded, only_seed: whether rows tell seeds apart; the one seed that is run, None: all of the scale.
@@ -63,7 +63,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     recipe: str | None = None
     reference: str | None = None
-    contrasts: tuple[tuple[str, str], ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
     equal_time: bool = False
     seeded: bool = False
     only_seed: int | None = None
@@ -85,8 +85,10 @@ class Experiment:
         `settings` is what the run records; default: `self.settings(scale)`.
 
         Raises:
-            UsageError, Interrupted: see `RunFolder`; finished arms and samples stay in the store.
+            UsageError: a contrast that cannot be measured, before anything is trained; see also `RunFolder`.
+            Interrupted: finished arms and samples stay in the store.
         """
+        check_contrasts(self.contrasts, self.arms, scale)
         settings = self.settings(scale) if settings is None else settings
         with RunFolder(out, kind=self.kind, config=settings, **how) as folder:
             if finished := folder.finished:
@@ -232,13 +234,12 @@ class Experiment:
             for arm in self.arms
             if arm.compared and (against := self._against(arm)) is not None
         ]
-        pairs += [pair for pair in self.contrasts if pair not in pairs]
+        pairs += [(each.arm, each.against) for each in self.contrasts]
         return [
             replace(row, arm=arm_after(one, after), reference=arm_after(other, after), seed=seed)
-            for one, other in pairs
-            if one != other and one in found and other in found
-            for name, results in found[one].items()
-            for row in paired_difference(results, found[other][name], kind=measure_named(name))
+            for one, other in dict.fromkeys(pairs)
+            if one in found and other in found
+            for row in differences(found, one, other, self.contrasts)
         ]
 
     def _measured(

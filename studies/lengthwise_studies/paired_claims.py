@@ -38,6 +38,7 @@ class Quantity:
         heading: in tables, such as "loss at 2L".
         task, metric: of the rows.
         times, distance: length / L, and that of recall; None for a number without.
+        times_other: length / L of the arm that it is compared with, where that is another.
         depth: of the answer, in per cent of the context; None averages over depths.
         unit: of the number.
     """
@@ -46,6 +47,7 @@ class Quantity:
     task: str
     metric: str
     times: float | None = None
+    times_other: float | None = None
     distance: float | None = None
     depth: float | None = None
     unit: str = "nats"
@@ -55,7 +57,7 @@ class Quantity:
         return (
             (row.task, row.metric, row.depth) == (self.task, self.metric, self.depth)
             and row.position is None
-            and row.context_other is None
+            and row.context_other == (None if self.times_other is None else round(self.times_other * length))
             and row.bucket is None
             and (self.times is None or row.length == round(self.times * length))
             and row.distance == (None if self.distance is None else round(self.distance * length))
@@ -86,6 +88,7 @@ class Paired:
         margin: in the quantity's unit. For "same": differences up to this are the same. For "not higher" and "not
             lower": how much higher or lower is still allowed.
         steps: training steps after which it is compared, in the paper's count; None: at the end.
+        across: settings in which the two arms are measured differently, because the statement is about them.
     """
 
     quantity: Quantity
@@ -94,6 +97,7 @@ class Paired:
     direction: Direction
     margin: float | None = None
     steps: int | None = None
+    across: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert (self.margin is None) == (self.direction in ("lower", "higher")), self

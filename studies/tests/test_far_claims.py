@@ -93,7 +93,9 @@ def test_every_claim_has_its_differences(kind: str) -> None:
     part = PARTS[kind]
     measures = part.scales["default"].measures
     reference = part.experiment.reference
-    compared = {(arm.name, reference) for arm in part.experiment.arms} | set(part.experiment.contrasts)
+    compared = {(arm.name, reference) for arm in part.experiment.arms} | {
+        (each.arm, each.against) for each in part.experiment.contrasts
+    }
     values = {
         **{(*LOSS, length): 0.004 for length in measures["perplexity"]["lengths"]},
         ("longppl", "loss_key", 8192): -0.2,

@@ -51,7 +51,9 @@ def measurement_of(results: Results, kind: type[Measurement] | None = None) -> M
     return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
 
-def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None = None) -> list[Row]:
+def paired_difference(
+    a: Results, b: Results, *, kind: type[Measurement] | None = None, across: Sequence[str] = ()
+) -> list[Row]:
     """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
 
     Both must be of the same tokens with the same settings. Documents are resampled together for both, so what
@@ -65,11 +67,12 @@ def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None 
     Args:
         a, b: two runs with their records.
         kind: their measurement, if it is your own: one that `MEASUREMENTS` does not name.
+        across: settings that may differ, because the difference is about them.
 
     Raises:
         UsageError: the two runs are not of the same items, or have other settings.
     """
-    check_same_items(a, b)
+    check_same_items(a, b, across)
     measurement = measurement_of(a, kind)
     one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
     by_place = {statistic.row.place: statistic for statistic in other}
@@ -92,10 +95,10 @@ def paired_difference(a: Results, b: Results, *, kind: type[Measurement] | None 
     return found
 
 
-def check_same_items(a: Results, b: Results) -> None:
-    """Raise UsageError unless two runs are of the same items, with the same settings."""
+def check_same_items(a: Results, b: Results, across: Sequence[str] = ()) -> None:
+    """Raise UsageError unless two runs are of the same items, with the same settings but for those of `across`."""
     one, other = a.provenance["measurement"], b.provenance["measurement"]
-    differing = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+    differing = sorted(key for key in {**one, **other}.keys() - {*across} if one.get(key) != other.get(key))
     if differing:
         shown = "; ".join(f"{key}: {one.get(key)!r} and {other.get(key)!r}" for key in differing)
         raise UsageError(

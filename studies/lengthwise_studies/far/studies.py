@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from lengthwise_studies.arms import Arm, Measures, Scale
+from lengthwise_studies.contrasts import Contrast
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.far.claims import (
     ANSWERS,
@@ -146,7 +147,8 @@ def _part(
         steps=2,
         changes=("length=64", "positions.target_length=256"),
     )
-    compared = {"reference": reference.name, "contrasts": tuple(pairs)}
+    contrasts = tuple(Contrast(arm=arm, against=against) for arm, against in pairs)
+    compared = {"reference": reference.name, "contrasts": contrasts}
     experiment = far_experiment(kind, *arms, notes=notes, **compared)
     return FarPart(heading, experiment, {"default": scale, "smoke": small}, claims)
 

@@ -73,10 +73,10 @@ def term(name: str, divergence: str, alpha: float, *more: str) -> Arm:
     return Arm(name=name, changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more))
 
 
-def weights(*alphas: float) -> Callable[[int], tuple[Arm, ...]]:
-    """SCE at other weights, whatever the window; none without any."""
+def weights(*alphas: float) -> Callable[[Adjustment, Size], tuple[Arm, ...]]:
+    """SCE at other weights, whatever the adjustment and the size; none without any."""
     arms = tuple(term(f"SCE {alpha:g}", "sce", alpha) for alpha in alphas)
-    return lambda window: arms
+    return lambda adjustment, size: arms
 
 
 NO_MORE = weights()

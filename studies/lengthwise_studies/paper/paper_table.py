@@ -14,6 +14,7 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
 from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
+from lengthwise_studies.contrasts import Contrast
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import (
     NOTE,
@@ -26,7 +27,7 @@ from lengthwise_studies.paired_claims import (
     range_over_seeds,
 )
 from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, UNTRAINED, Adjustment, controlled_arms
-from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss
+from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss, measure_of
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
 
@@ -67,14 +68,14 @@ class Setting:
     """One block of a table: a way to adjust the model, and one of the paper's corpora.
 
     In a table of several settings, `name` is before the names of its arms. `basic` makes its arms, and `more` further
-    ones for a training window of so many tokens. `start` changes the model that is pretrained, `changes` all recipes.
+    ones. `start` changes the model that is pretrained, `changes` all recipes.
     """
 
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
     basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = controlled_arms
-    more: Callable[[int], tuple[Arm, ...]] = NO_MORE
+    more: Callable[[Adjustment, Size], tuple[Arm, ...]] = NO_MORE
     start: tuple[tuple[str, Any], ...] = ()
     changes: tuple[str, ...] = ()
 
@@ -84,7 +85,7 @@ class Setting:
 
     def arms(self, size: Size) -> tuple[Arm, ...]:
         """The arms before they are named after the setting."""
-        return (*self.basic(self.adjustment, size), *self.more(self.adjustment.window(size)))
+        return (*self.basic(self.adjustment, size), *self.more(self.adjustment, size))
 
     def starts(self, size: Size) -> tuple[TinyModel, ...]:
         """The models of each seed where they are not the size's own."""
@@ -102,6 +103,7 @@ def claim(
     of: Setting | None = None,
     paper: tuple[float, float] | str | None = None,
     steps: int | None = None,
+    across: tuple[str, ...] = (),
 ) -> Claim[Paired]:
     """A claim at one of `SOURCES`, on one setting of several; `paper`: its values of both arms, or words."""
     printed = paper if isinstance(paper, str) else "no number in the text"
@@ -114,7 +116,13 @@ def claim(
         says, arm, against = of.arm(says), of.arm(arm), of.arm(against)
     margin = SAME[quantity.unit] if direction == "same" else None
     test = Paired(
-        quantity=quantity, arm=arm, against=against, direction=direction, margin=margin, steps=steps
+        quantity=quantity,
+        arm=arm,
+        against=against,
+        direction=direction,
+        margin=margin,
+        steps=steps,
+        across=across,
     )
     return Claim(place=place, source=SOURCES[place], says=says, paper=printed, test=test)
 
@@ -158,11 +166,12 @@ class PaperTable:
             for one in reversed(self.settings)
         }
         arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
-        pairs = dict.fromkeys((claim.test.arm, claim.test.against) for claim in self.claims)
+        contrasts = dict.fromkeys(_contrast(claim.test, size) for claim in self.claims)
+        names = {arm.name for arm in arms}
         experiment = Experiment(
             kind=self.name,
             arms=tuple(arms),
-            contrasts=tuple(pair for pair in pairs if {*pair} <= {arm.name for arm in arms}),
+            contrasts=tuple(one for one in contrasts if {one.arm, one.against} <= names),
             equal_time=self.equal_time,
             seeded=True,
             notes=size.notes,
@@ -246,6 +255,19 @@ class PaperTable:
         ]
         tables = [table for table in tables if table.rows]
         return [Section(title=self.title, paragraphs=[self.shows], tables=tables, notes=results.notes)]
+
+
+def _contrast(test: Paired, size: Size) -> Contrast:
+    quantity, lengths = test.quantity, None
+    if quantity.times is not None and quantity.times_other is not None:
+        lengths = (round(quantity.times * size.trained), round(quantity.times_other * size.trained))
+    return Contrast(
+        arm=test.arm,
+        against=test.against,
+        measure=measure_of(quantity),
+        across=test.across,
+        lengths=lengths,
+    )
 
 
 def values_table(results: Results, *, differences: bool, caption: str = "", short: bool = False) -> Table:

@@ -6,9 +6,19 @@ from dataclasses import replace
 
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Direction
-from lengthwise_studies.paper.methods import CLEX, CREAM, CREAM_EABF, EABF, LONGQLORA, PLAIN, SCE, term
+from lengthwise_studies.paper.methods import (
+    CLEX,
+    CREAM,
+    CREAM_EABF,
+    EABF,
+    LONGQLORA,
+    PLAIN,
+    SCE,
+    Adjustment,
+    term,
+)
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
-from lengthwise_studies.paper.sizes import SCORED, SIZES, loss
+from lengthwise_studies.paper.sizes import SCORED, SIZES, Size, loss, loss_against
 from lengthwise_studies.paper.tables import ALL_TOKENS, BETTER_BY, RANGES, VERBS
 
 _ABF = Setting(name="EABF", adjustment=EABF)
@@ -46,8 +56,9 @@ CREAM_TABLE = PaperTable(
 CLOSE, FULL = "SCE, e to L/20", "SCE, full overlap"
 
 
-def _close_ranges(window: int) -> tuple[Arm, ...]:
+def _close_ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     """The rebuttal's narrow range, and Sec. 4.2's reading of the overlap."""
+    window = adjustment.window(size)
     return (
         term(CLOSE, "sce", 0.1, f"offsets=[1, {max(1, window // 20)}]"),
         term(FULL, "sce", 0.1, f"offsets=[1, {window // 2 - 1}]", ALL_TOKENS),
@@ -68,34 +79,57 @@ RANGES_TABLE = PaperTable(
         claim("Sec. 4.2 and App. D", "both readings do the same", loss(2), "same", FULL, SCE),
     ),
 )
-AS_IS, CUT = "as it is", "as it is, cut prompts"
+AS_IS, CUT = "as it is", "as it is, last T tokens of prompts"
+_QUESTIONS, _CUT_AS = "eval longbench_e", ("max_length", "truncation")
 _TRUNCATION = "Rebuttal, truncation"
 _WHOLE = "on whole prompts the term raises LongBench-E"
+_LABEL_FREE = (
+    "reading 4T tokens, the term lowers the loss",
+    "reading 4T tokens with the term, the loss is below that of the model as it is reading T",
+    "as it is, the model has a lower loss reading T tokens than reading 4T",
+)
+_UNMEASURED = "not measured"
 
 
-def _uncut(window: int) -> tuple[Arm, ...]:
-    """The model without an extension, on whole prompts and on prompts of T tokens."""
-    return Arm(name=AS_IS), Arm(name=CUT, measures={"eval longbench_e": {"max_length": window}})
+def _as_it_is(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    """The model without an extension, on whole prompts and on the last T tokens of each."""
+    cut = {"max_length": size.trained, "truncation": "left"}
+    return Arm(name=AS_IS), Arm(
+        name=CUT, measures={_QUESTIONS: cut} if _QUESTIONS in size.measures(1) else {}
+    )
 
 
 TRUNCATION_TABLE = PaperTable(
     name="truncation",
     title="Rebuttal: read everything, or only the end?",
-    shows="The rebuttal compares the baseline on prompts cut to T tokens (18.2 points of LongBench-E), on whole "
+    shows="The rebuttal compares the baseline on the last T tokens of prompts (18.2 points of LongBench-E), on whole "
     "prompts (8.9), and its own model, which has an extension too, on whole prompts (26.6). Without labels: the same "
-    "targets with windows of T and of 4T tokens, with and without the term under the same extension.",
-    settings=(Setting(adjustment=CLEX, more=_uncut),),
+    "targets with windows of T and of 4T tokens.",
+    settings=(Setting(adjustment=CLEX, more=_as_it_is),),
     claims=(
         claim(_TRUNCATION, _WHOLE, SCORED, "higher", against=AS_IS, paper=(26.6, 8.9)),
         claim(
-            _TRUNCATION, f"{_WHOLE} above that of cut ones", SCORED, "higher", against=CUT, paper=(26.6, 18.2)
+            _TRUNCATION,
+            f"{_WHOLE} above that of cut ones",
+            SCORED,
+            "higher",
+            against=CUT,
+            paper=(26.6, 18.2),
+            across=_CUT_AS,
         ),
         claim(
-            _TRUNCATION, "without it cut prompts do better", SCORED, "higher", CUT, AS_IS, paper=(18.2, 8.9)
+            _TRUNCATION,
+            "without it cut prompts do better",
+            SCORED,
+            "higher",
+            CUT,
+            AS_IS,
+            paper=(18.2, 8.9),
+            across=_CUT_AS,
         ),
-        claim(
-            _TRUNCATION, "reading 4T tokens, the term lowers the loss", loss(4), "lower", paper="not measured"
-        ),
+        claim(_TRUNCATION, _LABEL_FREE[0], loss(4), "lower", paper=_UNMEASURED),
+        claim(_TRUNCATION, _LABEL_FREE[1], loss_against(4, 1), "lower", against=AS_IS, paper=_UNMEASURED),
+        claim(_TRUNCATION, _LABEL_FREE[2], loss_against(1, 4), "lower", AS_IS, AS_IS, paper=_UNMEASURED),
     ),
 )
 _WITHIN: dict[float, tuple[float, float, Direction]] = {

@@ -32,6 +32,11 @@ def loss(times: float) -> Quantity:
     return Quantity(heading=f"loss at {times:g}T", task="perplexity", metric="loss", times=times)
 
 
+def loss_against(times: float, other: float) -> Quantity:
+    """The loss of one arm with windows of `times` T, against that of the other with `other` T: the same targets."""
+    return replace(loss(times), heading=f"loss at {times:g}T against {other:g}T", times_other=other)
+
+
 def recalled(distance: float) -> Quantity:
     """What a passage is worth that comes again after so many T."""
     return Quantity(heading=f"recall at {distance:g}T", task="recall", metric="benefit", distance=distance)
@@ -48,6 +53,12 @@ def answered(times: float, depth: float | None = None, task: str = QA1) -> Quant
     name = {QA1: "QA1", BABILONG: "BABILong"}.get(task, task)
     heading = f"{name} at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
     return Quantity(heading, task, "accuracy", times=times, depth=depth, unit="share")
+
+
+def measure_of(quantity: Quantity) -> str:
+    """The measure of `Size.measures` that has a number."""
+    of_tasks = {"perplexity": "perplexity", "misalignment": "misalignment", "recall": "recall"}
+    return of_tasks.get(quantity.task, "eval longbench_e" if quantity == SCORED else "eval")
 
 
 @dataclass(frozen=True, kw_only=True)

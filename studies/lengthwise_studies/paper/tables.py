@@ -133,7 +133,8 @@ NARROW, FAR, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
 ALL_TOKENS = "min_context=0"
 
 
-def _ranges(window: int) -> tuple[Arm, ...]:
+def _ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    window = adjustment.window(size)
     quarter = window // 4
     return (
         term(NARROW, "sce", 0.1, f"offsets=[1, {quarter}]"),
@@ -200,7 +201,7 @@ _EASIER = ("needle_multi_key", "tracking_one_move")
 def _compared(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     """The arms that a claim names, without the two controls; alpha 0.3 where QA1 is asked."""
     alphas = (0.3, 0.5) if QA1 in size.asked else (0.5,)
-    return (*controlled_arms(adjustment, size)[:3], *weights(*alphas)(size.window))
+    return (*controlled_arms(adjustment, size)[:3], *weights(*alphas)(adjustment, size))
 
 
 _SMOLLM2 = SIZES["laptop-smollm2"]

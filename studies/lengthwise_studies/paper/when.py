@@ -36,13 +36,13 @@ _WEIGHTS = (0.01, 0.03, 0.3)
 _OTHERS = weights(*_WEIGHTS)
 
 
-def _printed(window: int) -> tuple[Arm, ...]:
+def _printed(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     return (term(PRINTED, "printed_sce", 0.1),)
 
 
 def _trained(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     """What a learning rate is chosen for."""
-    arms = (*controlled_arms(adjustment, size), *_OTHERS(0))
+    arms = (*controlled_arms(adjustment, size), *_OTHERS(adjustment, size))
     return tuple(one for one in arms if one.changes is not None)
 
 
@@ -57,7 +57,7 @@ def rate(value: float) -> str:
 
 
 def _tuned(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    arms = (*controlled_arms(adjustment, size), *_OTHERS(0))
+    arms = (*controlled_arms(adjustment, size), *_OTHERS(adjustment, size))
     rates = {name: (rate(value),) for name, value in CHOSEN.items()}
     return tuple(
         replace(one, changes=(*(one.changes or ()), *rates[one.name])) if one.name in rates else one
@@ -70,7 +70,7 @@ UNSURE = replace(
     USUAL,
     name="CLEX, unsure",
     start=(("logit_scale", 0.8),),
-    more=lambda window: (*_printed(window), *_OTHERS(window)[1:]),
+    more=lambda adjustment, size: (*_printed(adjustment, size), *_OTHERS(adjustment, size)[1:]),
 )
 EARLY = replace(USUAL, name="CLEX, early", start=(("steps", 300),))
 _ON_TWENTY: dict[str, Any] = {"corpus": TWENTY, "start": (("text", TWENTY),)}

@@ -130,6 +130,7 @@ release:  ## sdist and wheel in dist/, and the wheel tried in an environment of 
 
 lint: $(READY)  ## ruff, and the order of imports
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 src studies/lengthwise_studies tools
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/imports.py
 

@@ -38,6 +38,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lengthwise.machine import processor
+
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = sorted(TUTORIALS.glob("*.md"))
@@ -69,7 +71,7 @@ class Cost:
         minutes = max(1, round(self.seconds / 60))
         said = (
             f"Measured: all commands of this page take about {minutes} minute{'s' if minutes > 1 else ''} of one "
-            f"processor core ({_processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory. Starting "
+            f"processor core ({processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory. Starting "
             "each command adds a few seconds."
         )
         return textwrap.fill(said, 110)
@@ -93,7 +95,7 @@ class PageRun:
 
     def __call__(self) -> str:
         """Run all blocks; the text of the page with what they printed."""
-        text = self.page.read_text()
+        text = self.page.read_text(encoding="utf-8")
         self._instead = dict(_IN_SMALL.findall(text)) if self.small else {}
         self._unused = set(self._instead)
         self._names: dict[str, Any] = {"__name__": "__main__"}
@@ -195,7 +197,10 @@ def _forked(words: list[str]) -> tuple[str, resource.struct_rusage]:
 
     assert words[0] == "lengthwise", words
     main = str(Path(lengthwise.__file__).with_name("__main__.py"))
-    with tempfile.NamedTemporaryFile("r") as printed, tempfile.NamedTemporaryFile("r") as said:
+    with (
+        tempfile.NamedTemporaryFile("r", encoding="utf-8") as printed,
+        tempfile.NamedTemporaryFile("r", encoding="utf-8") as said,
+    ):
         request = {"words": [main, *words[1:]], "out": printed.name, "err": said.name}
         request |= {"environment": dict(os.environ), "folder": os.getcwd()}
         child = os.fork()
@@ -217,11 +222,6 @@ def _file(name: str) -> ModuleType:
     return module
 
 
-def _processor() -> str:
-    names = re.findall(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
-    return names[0] if names else os.uname().machine
-
-
 def _write(page: Path) -> None:
     """The real run of a page, and its outputs into it."""
     cost = Cost()
@@ -237,7 +237,7 @@ def _write(page: Path) -> None:
         text = PageRun(page, Path(folder), command, small=False)()
     # Python blocks and the server run in this process.
     cost.add(resource.getrusage(resource.RUSAGE_SELF), before=before.ru_utime + before.ru_stime)
-    page.write_text(_COST.sub(f"<!-- cost -->\n{cost}\n<!-- /cost -->", text))
+    page.write_text(_COST.sub(f"<!-- cost -->\n{cost}\n<!-- /cost -->", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

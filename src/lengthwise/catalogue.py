@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-import os
 import platform
 import re
 import tempfile
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
-from lengthwise.machine import PACKAGES, package_versions, product_rate
+from lengthwise.machine import PACKAGES, environment, package_versions
 
 if TYPE_CHECKING:
     from lengthwise.checkpoints.embedded_models import EmbeddedModel
@@ -184,27 +183,20 @@ def _torch() -> Iterator[dict[str, Any]]:
         fix = "pip install --force-reinstall torch"
         yield _finding("torch loads", str(error).splitlines()[0], "missing", fix, needed=True)
         return
-    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    state = "ok" if threads > 1 or cores == 1 else "note"
-    yield _finding("torch threads", f"{threads} of {cores} cores", state, f"export OMP_NUM_THREADS={cores}")
-    single, half = (product_rate("cpu", dtype) / 1e9 for dtype in ("float32", "bfloat16"))
-    yield _finding("matrix product, CPU", f"{single:.0f} GFLOP/s in float32, {half:.0f} in bfloat16")
-    if has_gpu := torch.cuda.is_available():
-        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
-        yield _finding("CUDA", f"{names}; {bf16} bfloat16")
-    else:
-        yield _finding("CUDA", "no device: everything runs, on the CPU", "note")
-    yield _objective(has_gpu=has_gpu)
-
-
-def _objective(*, has_gpu: bool) -> dict[str, Any]:
     from lengthwise.alignment.chunked import tile_on
 
-    on_gpu = tile_on("cuda")
-    tiles = f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU"
-    state = "note" if has_gpu and on_gpu == "torch" else "ok"
-    return _finding("objective", tiles, state, "pip install 'lengthwise[gpu]'")
+    here = environment()
+    cores, threads = here["cpu_count"] or 1, here["threads"]
+    state = "ok" if threads > 1 or cores == 1 else "note"
+    detail = f"{here['processor']}, {threads} threads of {cores}"
+    yield _finding("processor", detail, state, f"export OMP_NUM_THREADS={cores}")
+    if not torch.cuda.is_available():
+        yield _finding("CUDA", "no device: everything runs, on the CPU", "note")
+        return
+    bf16, fused = torch.cuda.is_bf16_supported(), tile_on("cuda") != "torch"
+    detail = f"{', '.join(here['devices'])}; {'with' if bf16 else 'without'} bfloat16"
+    detail += "" if fused else "; training without Triton"
+    yield _finding("CUDA", detail, "ok" if fused else "note", "pip install 'lengthwise[gpu]'")
 
 
 def _cache() -> dict[str, Any]:

@@ -13,7 +13,7 @@ def lazy_names(package: str, file: str) -> tuple[dict[str, str], Callable[[str],
     """The names that the stub beside a package's `__init__.py` imports, with their modules; and `__getattr__`."""
     homes = {
         statement.names[0].name: str(statement.module)
-        for statement in ast.parse(Path(file).with_suffix(".pyi").read_text()).body
+        for statement in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body
         if isinstance(statement, ast.ImportFrom)
     }
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import MissingError, UsageError
@@ -19,25 +22,56 @@ if TYPE_CHECKING:
 
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
+_OPTIONAL = ("lm_eval", "bitsandbytes", "triton")
 
 
 def package_versions() -> dict[str, str | None]:
-    """Installed versions of the packages that affect results; None for a missing one."""
+    """Versions of the packages that affect results; None for a missing one, but optional ones are left out."""
     installed = importlib.metadata.distributions
-    return {name: next((found.version for found in installed(name=name)), None) for name in PACKAGES}
+    found = {name: next((one.version for one in installed(name=name)), None) for name in PACKAGES + _OPTIONAL}
+    return {name: version for name, version in found.items() if version is not None or name in PACKAGES}
 
 
 def environment() -> dict[str, Any]:
-    """What `env.json` holds: packages, Python, machine, command line, time of start (UTC)."""
+    """What `env.json` holds: packages, the code's commit, Python, machine, command line, time of start (UTC).
+
+    Threads and devices are those of torch, if it is loaded.
+    """
+    torch = sys.modules.get("torch")
     return {
         "packages": package_versions(),
+        "commit": _commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": platform.machine(),
+        "processor": processor(),
         "cpu_count": os.cpu_count(),
+        "threads": torch and torch.get_num_threads(),
+        "devices": torch and [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def processor() -> str:
+    """The name of the processor, or else its architecture."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", info.read_text(encoding="utf-8")) if info.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit that last changed this code, with a `+` if it was changed since; None outside of a git checkout."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit, changes = (
+            subprocess.run(
+                [*git, *words, "--", "."], capture_output=True, encoding="utf-8", check=True
+            ).stdout
+            for words in (("log", "-1", "--format=%H"), ("status", "--porcelain"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.strip() + "+" * bool(changes) if commit else None
 
 
 def usable_device(name: str) -> str:

@@ -135,7 +135,11 @@ class RunFolder:
     def write_results(self, results: Results) -> None:
         """Write `results.json` and the folder's README."""
         results.config = self.config
-        results.provenance = {**environment(), **results.provenance}
+        # Now that the model is loaded: torch's threads and devices, the commit of a hub model.
+        machine, model = environment(), results.provenance.get("model")
+        source = model.get("source") if isinstance(model, dict) else model
+        atomic_write_json(self.path / "env.json", {**machine, "model": source})
+        results.provenance = {**machine, **results.provenance}
         state = "partial" if results.partial else "finished"
         atomic_write_text(self.path / "results.json", results.to_json())
         atomic_write_text(
@@ -149,7 +153,7 @@ class RunFolder:
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
-        with writing(path), path.open("a") as stream:
+        with writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
     def check_inputs(self, inputs: dict[str, dict[str, str]], *, all_of_them: bool = True) -> None:

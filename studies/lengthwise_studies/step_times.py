@@ -46,7 +46,7 @@ def measure_step_times(recipes: Mapping[str, Recipe], kept: Path) -> dict[str, f
     steps as it began with.
     """
     if kept.is_file():
-        return json.loads(kept.read_text())
+        return json.loads(kept.read_text(encoding="utf-8"))
     found: dict[str, list[float]] = {name: [] for name in recipes}
     for _ in range(ROUNDS):
         for name, recipe in recipes.items():

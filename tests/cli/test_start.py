@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import lengthwise as package
 from lengthwise.cli.main import VERBS, summary
+from lengthwise.cli.output import in_plain_signs
 from lengthwise.measure.table import MEASUREMENTS
 
 HEAVY = ("torch", "transformers", "matplotlib")
@@ -82,6 +84,20 @@ def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., A
 def test_no_arguments_show_the_help(lengthwise: Callable[..., Any]) -> None:
     shown = lengthwise()
     assert "Commands" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("ascii", "o-|+ ?"), ("cp1252", "o-|+ \xe9"), ("utf-8", "●─│┼ é")]
+)
+def test_signs_that_the_output_lacks_are_ascii(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, written: str
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    in_plain_signs()
+    print("●─│┼ é")
+    out.seek(0)
+    assert out.read() == f"{written}\n"
 
 
 def test_version(lengthwise: Callable[..., Any]) -> None:

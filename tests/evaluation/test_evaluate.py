@@ -104,6 +104,12 @@ def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Pa
     assert [row.value for row in results.select(metric="chance")] == [pytest.approx(1 / 6)]
 
 
+def test_a_group_leaves_out_what_cannot_be_ranked_and_says_so(job: Callable[..., Run]) -> None:
+    results = measure(*job("needle", mode="likelihood", samples=1))
+    assert {row.task for row in results.rows} == {"needle_single", "needle_multi_key"}
+    assert any("needle_multi_value" in note for note in results.notes)
+
+
 @pytest.mark.parametrize("mode", ["greedy", "likelihood"])
 def test_batches_and_shared_prefixes_change_no_score(
     job: Callable[..., Run], mode: str, tmp_path: Path
@@ -166,6 +172,7 @@ def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., 
         (("needle_single",), {"depths": (5, 5)}, "5.0, 5.0"),
         (("needle_single",), {"lengths": (63,)}, "63"),
         (("needle_multi_value",), {"mode": "likelihood"}, "needle_multi_value"),
+        (("longbench_e",), {"mode": "likelihood", "max_length": 99}, "longbench_e"),
         (("tracking",), {"depths": tuple(range(12))}, "12 depths"),
         (("longbench_e",), {}, "LongBench"),
         (("niddle",), {}, "'niddle'"),

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.tables import Estimate, Table, settings_table
+from lengthwise.report.tables import Estimate, Table, cell_text, settings_table
 from lengthwise.report.writers import to_csv, to_latex, to_markdown, to_rich
 
 TABLE = Table(
@@ -81,13 +82,47 @@ def test_long_texts_may_wrap() -> None:
     assert '<td class="long"' in html
 
 
-def test_terminal_shows_text_as_it_is() -> None:
+def terminal(table: Table, width: int) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=200).print(to_rich(TABLE))
-    shown = stream.getvalue()
+    Console(file=stream, width=width).print(to_rich(table, width=width))
+    return stream.getvalue()
+
+
+def test_terminal_shows_text_as_it_is() -> None:
+    shown = terminal(TABLE, 200)
     assert "Loss & [co]" in shown
     assert "3.21 [3.10, 3.30]" in shown, "square brackets are not read as markup"
     assert "*bold* `code`" in shown
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_terminal_folds_and_never_crops(width: int) -> None:
+    """The widest table, of two runs: at 80 columns it once lost interval, p and verdict."""
+    columns = (
+        "metric",
+        "length",
+        "run",
+        "value",
+        "reference's",
+        "difference [95 % interval]",
+        "p (Holm)",
+        "noise",
+    )
+    estimates = Estimate(3.2123), Estimate(3.2335), Estimate(-0.0212, -0.0314, -0.0109, signed=True)
+    table = Table(
+        columns=columns,
+        rows=[
+            ("loss_best_temperature", 16384, "runs/after-training-with-sce", *estimates, "< 0.0001", "yes")
+        ],
+        caption="difference of models/smollm2-135m-instruct",
+    )
+    shown = terminal(table, width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    seen = Counter(shown)
+    for text in (*columns, *map(cell_text, table.rows[0]), table.caption):
+        seen.subtract(text.replace(" ", ""))
+    assert min(seen.values()) == 0
+    assert ("[-0.031," in shown) is ("-0.011]" in shown) is (width == 80)
 
 
 @pytest.mark.parametrize(

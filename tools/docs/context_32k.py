@@ -48,7 +48,7 @@ def keep_study(folder: Path, root: Path, code: str, gpu: str) -> Path:
     """Keep what the tables and pictures read of every run of three documents; five digits, no machine's paths."""
     from tools.docs.doc_tables import _shortened, _without_folders, show
 
-    jobs = [json.loads(line) for line in (folder / "jobs.jsonl").read_text().splitlines()]
+    jobs = [json.loads(line) for line in (folder / "jobs.jsonl").read_text(encoding="utf-8").splitlines()]
     by_name = {job["job"]: {"ended": job["ended"], "seconds": job["seconds"]} for job in jobs}
     target = results_folder(root) / "context-32k.json"
     for path in sorted((folder / "runs").glob("*/results.json")):
@@ -56,7 +56,7 @@ def keep_study(folder: Path, root: Path, code: str, gpu: str) -> Path:
         rows = [_small(row) for row in used_rows(found, show) if row.bucket is None]
         if max((row.documents or 0 for row in rows), default=0) < LEAST_DOCUMENTS:
             continue
-        inputs = json.loads((path.parent / "inputs.json").read_text())
+        inputs = json.loads((path.parent / "inputs.json").read_text(encoding="utf-8"))
         # The settings say it, or it is that of every run.
         named = {key: value for key, value in found.provenance.items() if key not in _REPEATED}
         for part in _DROPPED.keys() & named.keys():

@@ -353,7 +353,7 @@ def main(arguments: list[str], root: Path) -> None:
         print(keep_tables(arguments[1], Path(arguments[2]), root, *arguments[3:]))
         return
     for path in pages(root):
-        before = path.read_text()
+        before = path.read_text(encoding="utf-8")
         after = generated(before, root)
         if after != before:
             atomic_write_text(path, after)

@@ -27,7 +27,7 @@ _PRODUCTS = "products"
 
 def objective_table(root: Path, shape: str) -> Table:
     """Milliseconds of forward and backward, their ratio to the matrix products alone, and memory."""
-    kept = json.loads((results_folder(root) / "bench" / "gpu.json").read_text())
+    kept = json.loads((results_folder(root) / "bench" / "gpu.json").read_text(encoding="utf-8"))
     [rows] = [one["rows"] for one in kept["objective"] if one["shape"] == shape]
     # The passes of a repeat follow each other; ratios are taken within a repeat, as in bench/objective.py.
     times = {name: [fmean(passes) for passes in row["ms"]] for name, row in rows.items()}

@@ -61,7 +61,7 @@ def kept_runs(folder: Path) -> dict[str, Run]:
     return {
         name: _run(run, plain)
         for path in sorted(folder.glob("*.json"))
-        for plain in [json.loads(path.read_text())]
+        for plain in [json.loads(path.read_text(encoding="utf-8"))]
         for name, run in plain["runs"].items()
     }
 
@@ -91,7 +91,7 @@ def add_run(path: Path, name: str, results: Results, *, scale: str = "", variant
     """
     others = {}
     if path.is_file():
-        plain = json.loads(path.read_text())
+        plain = json.loads(path.read_text(encoding="utf-8"))
         others = {one: (run, _run(run, plain).results) for one, run in plain["runs"].items() if one != name}
     plain = {"runs": {}, "numbers": {}}
     for one, (run, of) in others.items():

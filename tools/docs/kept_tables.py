@@ -54,7 +54,9 @@ def _plain(table: Table) -> dict[str, Any]:
 def kept_tables(name: str, root: Path) -> list[Table]:
     """The kept tables of a study, in the order of its page; none where nothing is kept."""
     path = results_folder(root) / "tables" / f"{name}.json"
-    return [Table(**plain) for plain in json.loads(path.read_text())] if path.is_file() else []
+    return (
+        [Table(**plain) for plain in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
+    )
 
 
 def kept_table(name: str, number: int, root: Path, pattern: str = "") -> Table:

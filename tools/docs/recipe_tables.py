@@ -56,7 +56,9 @@ def plans_table() -> Table:
     for name in RECIPES:
         recipe, needs, devices = read_recipe(name), memory_on_cards(name), OWN_DEVICES.get(name, 8)
         own = needs[_own_way(recipe), devices]
-        if not re.search(rf"\b{own}\b", shipped_recipes()[name].read_text().partition("\nmodel:")[0]):
+        if not re.search(
+            rf"\b{own}\b", shipped_recipes()[name].read_text(encoding="utf-8").partition("\nmodel:")[0]
+        ):
             raise UsageError(f"the recipe {name} does not say {own}", fix="change its first comment")
         time = f"{_duration(run_operations(recipe, _model(name)) / devices)} on {devices}"
         lines.append((name, *(needs.get(key) for key in _SPREAD), time))

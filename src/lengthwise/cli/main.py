@@ -20,6 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 import lengthwise
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
+from lengthwise.cli.output import in_plain_signs
 from lengthwise.errors import (
     TERMINATED,
     Interrupted,
@@ -62,6 +63,7 @@ def run(words: Sequence[str] | None = None) -> int:
     # At its import bitsandbytes warns about a kernel for 4-bit weights, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
+    in_plain_signs()
     formatted = warnings.formatwarning
     # A sentence, without the line of code that it comes from.
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import sys
 import textwrap
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from lengthwise.cli.options import Output
     from lengthwise.report.tables import Table
     from lengthwise.results import Results
+
+_WIDEST = 10_000
+_SIGNS = str.maketrans("─│┼●–—“”’", '-|+o--""\'')
+"""What curves and names are written with, in ASCII."""
 
 
 def show(run: Callable[..., Results], output: Output) -> Results:
@@ -87,9 +93,25 @@ def _readable(key: str, value: Any) -> tuple[str, Any]:
 
 
 def print_table(table: Table) -> None:
-    """A table as wide as the terminal, or as wide as it needs where there is none."""
+    """A table folded to the width of the terminal, or as wide as it needs where there is none."""
     from rich.console import Console
 
     from lengthwise.report.writers import to_rich
 
-    Console(width=None if sys.stdout.isatty() else 160).print(to_rich(table))
+    console = Console(width=None if sys.stdout.isatty() else _WIDEST)
+    console.print(to_rich(table, width=console.width))
+
+
+def in_plain_signs() -> None:
+    """Let standard output and error write ASCII for signs that their encoding lacks."""
+    codecs.register_error("lengthwise", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="lengthwise")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end].translate(_SIGNS)
+    return signs.encode("ascii", "replace").decode(), error.end

@@ -85,6 +85,10 @@ class Evaluation(Measurement):
     def _check(self) -> Self:
         if len(set(self.depths)) < len(self.depths):
             raise UsageError(f"a depth is given twice: {self.depths}")
+        if not self.own_tasks:
+            raise UsageError(
+                f"no task of {', '.join(self.tasks)} has answers to rank", fix="use --mode greedy"
+            )
         self._refuse_untaken(self.model_fields_set)
         if self.max_length is None and "data" in self._takes:
             raise UsageError(
@@ -109,9 +113,18 @@ class Evaluation(Measurement):
     @property
     def _families(self) -> dict[Family, list[Task]]:
         """The tasks of the run, by their families."""
+        found = {family: [one for one in own if self._asks(one)] for family, own in self._named.items()}
+        return {family: own for family, own in found.items() if own}
+
+    @property
+    def _named(self) -> dict[Family, list[Task]]:
         from lengthwise.evaluation.tasks import resolve_tasks
 
         return resolve_tasks(self.tasks)
+
+    def _asks(self, task: Task) -> bool:
+        """Of a group, tasks without answers to rank are left out where answers are ranked."""
+        return self.mode == "greedy" or task.ranks or task.name in self.tasks
 
     @property
     def own_tasks(self) -> list[Task]:
@@ -247,6 +260,9 @@ class Evaluation(Measurement):
         for family, own in self._families.items():
             part = f" Here: {len(own)} of {len(family.tasks)} tasks." if len(own) < len(family.tasks) else ""
             notes += [f"{family.note}{part}"] if family.note else []
+        named = chain.from_iterable(self._named.values())
+        if left_out := [task.name for task in named if not self._asks(task)]:
+            notes.append(f"Left out, because there are no answers to rank: {', '.join(left_out)}.")
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
         if len(self.lengths) > 1 and "lengths" in self._takes:
             notes.append(

@@ -62,8 +62,8 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def to_rich(table: Table) -> RichTable:
-    """A table for the terminal."""
+def to_rich(table: Table, *, width: int) -> RichTable:
+    """A table for a terminal of so many columns; what does not fit is folded, never cut."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -73,14 +73,23 @@ def to_rich(table: Table) -> RichTable:
             return Text.assemble(cell.value_text, " ", (cell.interval_text, "dim"))
         return Text(cell_text(cell))
 
+    def longest_word(column: int) -> int:
+        texts = (table.columns[column], *(cell_text(row[column]) for row in table.rows))
+        return max((len(word) for text in texts for word in text.split()), default=1)
+
+    numeric = [table.is_numeric(column) for column in range(len(table.columns))]
+    least = [longest_word(column) if numbers else 7 for column, numbers in enumerate(numeric)]
+    # Numbers are folded between words, unless the terminal is too narrow even for that.
+    roomy = sum(least) + 3 * len(least) <= width
     title = Text(table.caption, style="bold") if table.caption else None
     drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column, name in enumerate(table.columns):
-        numeric = table.is_numeric(column)
-        # Numbers do not wrap, so in a wide table they would leave the names no room at all.
-        longest = max((len(cell_text(row[column])) for row in table.rows), default=0)
-        least = None if numeric else min(16, longest)
-        drawn.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, min_width=least)
+    for name, numbers, words in zip(table.columns, numeric, least, strict=True):
+        drawn.add_column(
+            Text(name),
+            justify="right" if numbers else "left",
+            overflow="fold",
+            min_width=words if numbers and roomy else None,
+        )
     for row in table.rows:
         drawn.add_row(*map(rich_cell, row))
     return drawn

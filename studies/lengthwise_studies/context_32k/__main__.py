@@ -66,7 +66,7 @@ class Lanes:
         for folder in ("runs", "logs", "lab", "work"):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
         if (self.out / "jobs.jsonl").exists():
-            lines = map(json.loads, (self.out / "jobs.jsonl").read_text().splitlines())
+            lines = map(json.loads, (self.out / "jobs.jsonl").read_text(encoding="utf-8").splitlines())
             self.ended = {line["job"]: True for line in lines if line["ended"] == "well"}
         lanes: dict[str, list[Job]] = {}
         for job in all_jobs:
@@ -100,7 +100,7 @@ class Lanes:
         environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         if job.on_cpu:
             environment["CUDA_VISIBLE_DEVICES"] = ""
-        with (self.out / "logs" / f"{job.name}.log").open("a") as log:
+        with (self.out / "logs" / f"{job.name}.log").open("a", encoding="utf-8") as log:
             # A group of its own, so that what the job started ends with it.
             process = subprocess.Popen(
                 [sys.executable, *job.words], stdout=log, stderr=log, env=environment, start_new_session=True
@@ -122,7 +122,7 @@ class Lanes:
     def _write(self, job: Job, ended: str, seconds: float) -> None:
         with self._lock:
             self.ended[job.name] = ended == "well"
-            with (self.out / "jobs.jsonl").open("a") as stream:
+            with (self.out / "jobs.jsonl").open("a", encoding="utf-8") as stream:
                 stream.write(
                     json.dumps({"job": job.name, "ended": ended, "seconds": round(seconds, 1)}) + "\n"
                 )

@@ -121,7 +121,7 @@ def work(options: argparse.Namespace, started: float) -> None:
     failed = 0
     for seed in options.seeds:
         out = options.out / f"rows-seed{seed}.jsonl"
-        with out.open("a") as stream:
+        with out.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
         worker = Worker(design, seed, out, options.adapters, started + options.seconds, options.device)
         worker.run(jobs(seed, options.methods, design.asked))

@@ -76,7 +76,11 @@ def kept_files(folder: Path) -> list[Path]:
 
 
 def _lines(file: Path) -> list[str]:
-    text = lzma.decompress(file.read_bytes()).decode() if file.suffix == ".xz" else file.read_text()
+    text = (
+        lzma.decompress(file.read_bytes()).decode()
+        if file.suffix == ".xz"
+        else file.read_text(encoding="utf-8")
+    )
     return text.splitlines()
 
 

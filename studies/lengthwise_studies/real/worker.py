@@ -187,7 +187,7 @@ class Worker:
             "steps": 0 if job.what == "untrained" else self.design.size.steps,
             "seed": None if job.what == "untrained" else self.seed,
         }
-        with self.out.open("a") as stream:
+        with self.out.open("a", encoding="utf-8") as stream:
             stream.writelines(json.dumps({**facts, **one}) + "\n" for one in found)
 
     def _say(self, job: Job, what: str) -> None:

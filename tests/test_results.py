@@ -53,14 +53,6 @@ def test_absent_fields_are_left_out_but_an_undefined_value_is_said() -> None:
     }
 
 
-def test_headline_rows_have_the_shape_of_lm_eval() -> None:
-    results = some_results()
-    assert results.results == {
-        "misalignment@64": {"sce,none": 6.9, "sce_stderr,none": 0.1},
-        "misalignment@128": {"sce,none": None, "sce_stderr,none": None},
-    }
-
-
 @pytest.mark.parametrize("name", ["value", "stderr", "ci_low", "ci_high"])
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_numbers_are_finite_or_absent(name: str, number: float) -> None:

@@ -1,23 +1,21 @@
-"""What there is (the lists of `lengthwise ls`) and what of it works on this machine (`lengthwise doctor`).
+"""What there is (the lists of `lengthwise ls`), and what of it is on this machine (`lengthwise doctor`).
 
 Importing it loads no torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import itertools
-import platform
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
-from lengthwise.machine import PACKAGES, environment, package_versions
+from lengthwise.machine import environment
 
 if TYPE_CHECKING:
     from lengthwise.checkpoints.embedded_models import EmbeddedModel
@@ -143,69 +141,11 @@ LISTS = {
 """What `lengthwise ls` shows; each makes its entries, one a row of a table or of JSON."""
 
 
-def diagnose() -> list[dict[str, Any]]:
-    """Check packages, torch, the cache folder, the embedded models and texts.
-
-    A finding has `what`, `state` (ok, note, missing), `detail`, `fix` (the command that repairs it) and `needed`
-    (whether measuring needs it). A note works, but slower or without something.
-    """
-    versions = package_versions()
-    findings = [_finding("python", platform.python_version())]
-    findings += [
-        _finding(
-            name, found or "not installed", "ok" if found else "missing", f"pip install {name}", needed=True
-        )
-        for name, found in versions.items()
-        if name != PACKAGES[0]
-    ]
-    if None not in versions.values():
-        findings += _torch()
-    findings.append(_cache())
-    for kind, entries in (("model", models()), ("text", corpora())):
-        for entry in entries:
-            state = "missing" if entry["state"] == "missing" else "ok"
-            findings.append(_finding(f"{kind} {entry['name']}", entry["state"], state, entry["made from"]))
-    return findings
-
-
-def _finding(
-    what: str, detail: str, state: str = "ok", fix: str = "", *, needed: bool = False
-) -> dict[str, Any]:
-    """`fix` counts only where something is wrong."""
-    fix = "" if state == "ok" else fix
-    return {"what": what, "state": state, "detail": detail, "fix": fix, "needed": needed}
-
-
-def _torch() -> Iterator[dict[str, Any]]:
-    try:
-        import torch
-    except (ImportError, OSError) as error:
-        fix = "pip install --force-reinstall torch"
-        yield _finding("torch loads", str(error).splitlines()[0], "missing", fix, needed=True)
-        return
-    from lengthwise.alignment.chunked import tile_on
-
-    here = environment()
-    cores, threads = here["cpu_count"] or 1, here["threads"]
-    state = "ok" if threads > 1 or cores == 1 else "note"
-    detail = f"{here['processor']}, {threads} threads of {cores}"
-    yield _finding("processor", detail, state, f"export OMP_NUM_THREADS={cores}")
-    if not torch.cuda.is_available():
-        yield _finding("CUDA", "no device: everything runs, on the CPU", "note")
-        return
-    bf16, fused = torch.cuda.is_bf16_supported(), tile_on("cuda") != "torch"
-    detail = f"{', '.join(here['devices'])}; {'with' if bf16 else 'without'} bfloat16"
-    detail += "" if fused else "; training without Triton"
-    yield _finding("CUDA", detail, "ok" if fused else "note", "pip install 'lengthwise[gpu]'")
-
-
-def _cache() -> dict[str, Any]:
-    folder = cache_dir()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return _finding("cache folder", str(folder))
-    except OSError as error:
-        problem = f"{folder} cannot be written: {error.strerror or error}"
-        fix = "export LENGTHWISE_CACHE=/another/folder"
-        return _finding("cache folder", problem, "missing", fix, needed=True)
+def here() -> dict[str, Any]:
+    """What a report of a fault should say of this machine: versions, processor, devices, what is made and cached."""
+    with contextlib.suppress(ImportError, OSError):
+        # It knows threads and devices.
+        importlib.import_module("torch")
+    facts = {name: value for name, value in environment().items() if name not in ("command", "started")}
+    states = {entry["name"]: entry["state"] for entry in (*models(), *corpora())}
+    return {**facts, "cache": str(cache_dir()), "embedded": states}

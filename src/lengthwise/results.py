@@ -1,9 +1,7 @@
 """The results contract: tidy rows with intervals, and where they came from.
 
-`results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`. Its `results`
-key repeats the headline rows in lm-eval's shape (task -> `"metric,none"` -> value, `"metric_stderr,none"` ->
-standard error) for programs that read lm-eval's files. `results_schema()` is the JSON schema, kept in
-`docs/reference/results.schema.json`.
+`results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`. `results_schema()`
+is the JSON schema, kept in `docs/reference/results.schema.json`.
 """
 
 from __future__ import annotations
@@ -145,8 +143,6 @@ class Results:
     """Versions, machine, command, and what the measurement adds (BOS, corpus, dtype, views)."""
     schema_version: int = SCHEMA_VERSION
     """Version of this shape; a reader refuses any other."""
-    results: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """lm-eval's shape of the headline rows; filled from `rows`."""
     records: SkipJsonSchema[dict[str, dict[str, Any]]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -161,7 +157,6 @@ class Results:
         self.config, self.provenance = (
             json.loads(json.dumps(each)) for each in (self.config, self.provenance)
         )
-        self.results = _as_lm_eval(self.rows)
 
     def to_json(self) -> str:
         """The object as indented JSON; row fields that do not apply are left out."""
@@ -208,17 +203,6 @@ def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> R
 def results_schema() -> dict[str, Any]:
     """The JSON schema of `results.json`, generated from the types above."""
     return _ADAPTER.json_schema()
-
-
-def _as_lm_eval(rows: list[Row]) -> dict[str, dict[str, float | None]]:
-    """The headline rows without distance, arm or seed, in the shape of lm-eval's `results`."""
-    table: dict[str, dict[str, float | None]] = {}
-    for row in rows:
-        if row.is_headline and row.distance is row.kept is row.arm is row.seed is None:
-            entry = table.setdefault(row.task if row.length is None else f"{row.task}@{row.length}", {})
-            entry[f"{row.metric},none"] = row.value
-            entry[f"{row.metric}_stderr,none"] = row.stderr
-    return table
 
 
 _ADAPTER = TypeAdapter(Results)

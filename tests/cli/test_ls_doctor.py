@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from lengthwise import catalogue
+from lengthwise import catalogue, machine
 from lengthwise.training.recipe import shipped_recipes
 
 MODELS = ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "tiny-books"]
@@ -72,45 +74,20 @@ def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert state() == "cached"
 
 
-def test_doctor_where_everything_is_there(lengthwise: Callable[..., Any]) -> None:
-    done = lengthwise("doctor", "--json")
-    assert done.code == 0
-    findings = {finding["what"]: finding for finding in done.json}
-    assert findings["torch"]["state"] == "ok"
-    assert findings["cache folder"]["state"] == "ok"
-    assert "threads of" in findings["processor"]["detail"]
-    assert lengthwise("doctor").code == 0
-
-
-def test_doctor_names_what_is_missing_and_what_brings_it(
+def test_doctor_of_the_machine_says_what_a_report_of_a_fault_needs(
     lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions = catalogue.package_versions() | {"transformers": None}
-    monkeypatch.setattr(catalogue, "package_versions", lambda: versions)
-    done = lengthwise("doctor")
-    assert done.code == 3
-    assert "not installed" in done.out
-    assert "transformers missing" in done.err
-    assert "fix: pip install transformers" in done.err
-
-
-def test_doctor_needs_no_books(lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "installed", lambda _: False)
     done = lengthwise("doctor", "--json")
-    assert done.code == 0, "one's own models and texts can be measured"
-    [books] = [finding for finding in done.json if finding["what"] == "text books"]
-    assert books["state"] == "missing"
-    assert books["fix"].startswith("pip install")
-
-
-def test_doctor_finds_a_cache_that_cannot_be_written(
-    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "file" / "cache"))
+    assert done.code == 0
+    assert done.json["packages"]["torch"] == torch.__version__
+    assert done.json["threads"] == torch.get_num_threads()
+    assert done.json["embedded"]["tiny-books"] in ("cached", "made at first use")
+    found = machine.package_versions() | {"transformers": None}
+    monkeypatch.setattr(machine, "package_versions", lambda: found)
     done = lengthwise("doctor")
     assert done.code == 3
-    assert "LENGTHWISE_CACHE" in done.err
+    assert re.search("packages.transformers +none", done.out)
+    assert "fix: pip install transformers" in done.err
 
 
 def test_doctor_of_a_model(lengthwise: Callable[..., Any], shared: Path) -> None:

@@ -77,7 +77,6 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
                 100,
             ]
     assert all(row.version == 2 and row.unit == "share" for row in results.rows)
-    assert set(results.results) >= {"babilong@1000", "needle_single@1100"}
     for depth in (None, 0, 100):
         [mean] = results.select(task="babilong", length=1000, depth=depth)
         tasks = [results.select(task=f"babilong_qa{n}", length=1000, depth=depth)[0] for n in range(1, 6)]

@@ -96,7 +96,7 @@ def in_float64() -> Iterator[None]:
 
 def keep(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What must stay: all but prose, times and versions, with the folder's own path taken out."""
-    kept = {name: results[name] for name in ("kind", "model_name", "config", "rows", "results", "partial")}
+    kept = {name: results[name] for name in ("kind", "model_name", "config", "rows", "partial")}
     return json.loads(json.dumps(kept).replace(str(folder), "RUNS"))
 
 

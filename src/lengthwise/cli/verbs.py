@@ -277,12 +277,12 @@ def doctor(
     config_only: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check what works on this machine, or what positions a model really uses.
+    """Check what positions a model really uses, or show what is on this machine.
 
-    Exits with 3 if models cannot be measured here, with 1 and the fix if a model does not do as it is configured.
+    Exits with 1 and the fix if a model does not do as it is configured, with 3 if models cannot be measured here.
 
     Args:
-        model: As for other verbs. Default: check the machine.
+        model: As for other verbs. Default: show the machine.
         adapter: PEFT adapter on top of the model: a folder or a hub id.
         config_only: Read the model's configuration and tokenizer, no weights.
 
@@ -299,16 +299,11 @@ def doctor(
         return
     if adapter is not None or config_only:
         raise UsageError("--adapter and --config-only need MODEL", fix="lengthwise doctor MODEL")
-    from lengthwise.catalogue import diagnose
-    from lengthwise.report.tables import Table
+    from lengthwise.catalogue import here
 
-    findings = diagnose()
-    if as_json:
-        print(json.dumps(findings, indent=2))
-    else:
-        rows = [[each[column] for column in ("state", "what", "detail", "fix")] for each in findings]
-        print_table(Table(columns=("", "what", "found", "fix"), rows=rows))
-    broken = [each for each in findings if each["state"] == "missing" and each["needed"]]
-    if broken:
-        names = ", ".join(each["what"] for each in broken)
-        raise MissingError(f"{names} missing: models cannot be measured here", fix=broken[0]["fix"])
+    found = here()
+    print_plan(found, as_json=as_json, caption="this machine")
+    if missing := [name for name, version in found["packages"].items() if version is None]:
+        raise MissingError(
+            f"{', '.join(missing)} missing: models cannot be measured here", fix=f"pip install {missing[0]}"
+        )

@@ -52,6 +52,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for index, text in enumerate(texts):
             (folder / name / f"{index}.txt").write_text(text)
     (folder / "table.jsonl").write_text('{"text": "one", "other": "two"}\n' * 2)
+    (folder / "holes.jsonl").write_text('{"text": "one"}\n{"other": "two"}\n')
+    (folder / "rows").mkdir()
+    (folder / "rows" / "train.jsonl").write_text('{"text": "one two three"}\n' * 2)
+    (folder / "old.txt").write_bytes(b"one \xf1")
     return folder
 
 
@@ -139,7 +143,19 @@ USED: dict[tuple[str, str], tuple[Value, Value]] = {
     ("load_corpus", "spec"): (lambda at: load_corpus(f"{at}/t"), lambda at: load_corpus(f"{at}/u")),
     ("load_corpus", "split"): (
         lambda at: load_corpus(f"{at}/t"),
-        lambda at: load_corpus(f"{at}/t", split="all"),
+        lambda at: load_corpus(f"{at}/t", split="test"),
+    ),
+    ("load_corpus", "encoding"): (
+        lambda at: load_corpus(f"{at}/old.txt", encoding="latin-1"),
+        lambda at: load_corpus(f"{at}/old.txt", encoding="cp1250"),
+    ),
+    ("load_corpus", "skip_unreadable"): (
+        lambda at: loaded(f"{at}/holes.jsonl"),
+        lambda at: loaded(f"{at}/holes.jsonl", skip_unreadable=True),
+    ),
+    ("load_corpus", "text_tokens"): (
+        lambda at: load_corpus(f"hf://{at}/rows", split="all"),
+        lambda at: load_corpus(f"hf://{at}/rows", split="all", text_tokens=1),
     ),
     ("load_corpus", "text_field"): (
         lambda at: load_corpus(f"{at}/table.jsonl"),
@@ -187,6 +203,14 @@ USED: dict[tuple[str, str], tuple[Value, Value]] = {
 }
 NO_NUMBER = {("alignment_loss", "chunk_size"), ("alignment_loss", "accumulate_dtype")}
 """How much is in memory at once, and in which dtype sums are kept: rounding alone."""
+
+
+def loaded(place: str, **given: Any) -> Any:
+    """The corpus, or None where it is refused."""
+    try:
+        return load_corpus(place, **given)
+    except UsageError:
+        return None
 
 
 def refusal(call: Callable[..., Any], at: Path, place: str, **given: Any) -> bool:

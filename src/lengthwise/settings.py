@@ -141,7 +141,26 @@ _NO_WEIGHTS = Takes(("endpoint", "llama.cpp"))
 _ALL = Takes(tuple(KINDS))
 
 
-class Subject(Settings):
+class TextOptions(Settings):
+    """Which documents of a text are read, and how."""
+
+    split: Literal["test", "train", "all"] | None = None
+    """Documents of the text to use. Default: all of a file or folder, else test."""
+    text_field: Annotated[str, Parameter(metavar="NAME")] = "text"
+    """The column of tables and data sets with the text, or with the messages of a chat."""
+    encoding: str = "utf-8"
+    """Of files of text."""
+    skip_unreadable: bool = False
+    """Leave out files and rows that cannot be read, and count them."""
+    text_tokens: Tokens = 10_000_000
+    """A data set of the hub is read up to so many tokens, of four characters each."""
+
+    def of_text(self) -> dict[str, Any]:
+        """These options alone, as `load_corpus` takes them."""
+        return {name: getattr(self, name) for name in TextOptions.model_fields}
+
+
+class Subject(TextOptions):
     """Which model is loaded, which text, and how."""
 
     model: str
@@ -172,9 +191,7 @@ class Subject(Settings):
     read: Annotated[str | None, _ALL] = None
     """prefill, chunks=N (of no endpoint), decode or decode=N. Default: prefill; with a cache chunks."""
     text: str = "books"
-    """Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
-    split: Literal["test", "train", "all"] = "test"
-    """Documents of the text to use."""
+    """Text to measure on: books, code, a .txt, .md, .jsonl, .json, .csv or .parquet file, a folder, hf://owner/name."""
     served_model: Annotated[str | None, Parameter(metavar="NAME"), _ENDPOINT] = None
     """The served model's name. Default: the only one that is served."""
     tokenizer: Annotated[str | None, Parameter(metavar="MODEL"), _NO_WEIGHTS] = None

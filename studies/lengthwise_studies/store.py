@@ -65,7 +65,7 @@ def recipe_key(recipe: Recipe) -> str:
     read = to_yaml({name: plain[name] for name in _READ if name in plain})
     if read not in _INPUTS:
         data = recipe.data
-        corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+        corpus = load_corpus(data.corpus, **data.of_text())
         _INPUTS[read] = run_inputs(load_for_training(recipe), corpus.fingerprint)
     return key_of({"recipe": settings, "inputs": _INPUTS[read]})
 

@@ -11,13 +11,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.settings import KINDS, TAKEN_BY, Kind, Subject
+from lengthwise.settings import KINDS, TAKEN_BY, Kind, Subject, TextOptions
 from lengthwise.subjects import LoadedModel, load, open_model
 from lengthwise.subjects.llama_cpp import LlamaCpp
 from lengthwise.testing import save_tiny_model
 from tests.served.stub import Stub, serving
 
-OTHERS = {"text", "split", "model"}
+OTHERS = {"text", "model", *TextOptions.model_fields}
 """Of the measurement, not of what reads the model."""
 PAIRS = [(kind, name) for kind in KINDS for name in TAKEN_BY]
 TAKEN = [(kind, name) for kind, name in PAIRS if kind in TAKEN_BY[name]]

@@ -87,7 +87,7 @@ def test_bad_parquet(tmp_path: Path):
 
 def test_text_that_is_not_utf8(tmp_path: Path):
     (tmp_path / "latin.txt").write_bytes("Grüße".encode("latin-1"))
-    with pytest.raises(UsageError, match=r"latin\.txt .*position 2"):
+    with pytest.raises(UsageError, match=r"latin\.txt, line 1.*position 2"):
         load_corpus(str(tmp_path / "latin.txt"))
 
 

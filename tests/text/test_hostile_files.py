@@ -42,10 +42,10 @@ def test_a_name_that_no_file_can_have(name: str) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("a")
 
-    def closed(path: Path, **_: object) -> str:
+    def closed(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", closed)
+    monkeypatch.setattr(Path, "read_bytes", closed)
     with pytest.raises(UsageError, match=r"a\.txt"):
         load_corpus(str(tmp_path), split="all")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,7 +13,7 @@ from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.comparison import Comparison
-from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, kind_of, override
+from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, TextOptions, kind_of, override
 
 _Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
 _Changes = Annotated[tuple[str, ...], _Side]
@@ -26,7 +26,7 @@ def compare(
     a: _Changes = (),
     b: _Changes = (),
     text: str = "books",
-    split: Literal["test", "train", "all"] = "test",
+    options: TextOptions,
     dtype: Dtype = "auto",
     device: str = "auto",
     patience: Annotated[float | None, Parameter(metavar="SECONDS")] = None,
@@ -44,8 +44,7 @@ def compare(
     Args:
         first: A: a hub id, folder, .gguf file, embedded name, llama.cpp:FILE.gguf, or the URL of an endpoint.
         second: B. Without it the predictions of A are kept in --out, for `lengthwise difference`, later or elsewhere.
-        text: Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name.
-        split: Documents of the text to use.
+        text: Text to measure on: books, code, a .txt, .md, .jsonl, .json, .csv or .parquet file, a folder, hf://owner/name.
         dtype: Of both sides, unless --a or --b says otherwise.
         device: Of both sides.
         patience: Seconds in which an endpoint may answer nothing, before the run stops. Default: 45.
@@ -61,7 +60,8 @@ def compare(
         lengthwise compare ./model --out runs/a
     """
     limits = gates.limits(threshold, fail_use)
-    shared = {"text": text, "split": split, "dtype": dtype, "device": device, "patience": patience}
+    of_text = options.model_dump(exclude_unset=True)
+    shared = {"text": text, **of_text, "dtype": dtype, "device": device, "patience": patience}
     one = _side("--a", first, a, shared, beside=second or first)
     from lengthwise.measure.comparison import run_in_turn
     from lengthwise.measure.repeated_windows import KeptPredictions
@@ -80,7 +80,7 @@ def compare(
         make = partial(run, spec, one)
     else:
         two = _side("--b", second, b, shared, beside=first)
-        side_b = two.model_dump(exclude={"text", "split"}, exclude_defaults=True)
+        side_b = two.model_dump(exclude={"text", *TextOptions.model_fields}, exclude_defaults=True)
         spec = measurement.model_copy(update={"side_b": side_b})
         make = partial(run_in_turn, spec, one, two) if sequential else partial(run, spec, one)
     if output.dry_run:

@@ -19,6 +19,7 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import ANY_TASK, Question, Task
 from lengthwise.measure.measurement import in_groups
+from lengthwise.settings import TextOptions
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -38,7 +39,7 @@ _LEAST_BACKGROUND = 16
 _SAMPLES = 10
 """At each length and depth by default."""
 
-MADE_UP = ANY_TASK | {"lengths", "text", "split", "seed"}
+MADE_UP = ANY_TASK | {"lengths", "text", "seed", *TextOptions.model_fields}
 """Settings that each made-up task takes."""
 
 LABELLED: dict[str, Any] = {
@@ -97,7 +98,8 @@ def made_up(
         characters = sum(map(len, corpus.documents.values()))
         if max(settings.lengths) > characters:
             raise UsageError(
-                f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters",
+                f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters"
+                + (f": {corpus.part}" if corpus.part else ""),
                 expected=f"at most {characters}",
                 fix="use a shorter length, or more text",
             )

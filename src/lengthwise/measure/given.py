@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement
-from lengthwise.settings import TAKEN_BY, Subject, checked
+from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
 from lengthwise.text import Corpus, TokenDocuments, as_corpus
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def named_subject(
         UsageError: the text, or its split, is given twice; the measurement reads no text, or not its tokens alone.
     """
     subject = model if isinstance(model, Subject) else Subject(model=_name_of(model))
-    given = [name for name in ("text", "split") if name in subject.model_fields_set or text is not None]
+    options = ("text", *TextOptions.model_fields)
+    given = [name for name in options if name in subject.model_fields_set or text is not None]
     if measurement.reads is None and given:
         raise UsageError(
             f"a {given[0]} is given, and {measurement.about.kind} reads no text with these settings",
@@ -58,8 +59,8 @@ def named_subject(
             expected="a name or path, a Corpus, or a list of strings",
         )
     by_name = isinstance(text, str | Path)
-    # The split of what is given whole is chosen already.
-    for name in ("text",) if by_name else ("text", "split"):
+    # What is given whole is read already.
+    for name in ("text",) if by_name else options:
         if name in subject.model_fields_set:
             raise UsageError(
                 f"the subject has {name} = {getattr(subject, name)!r}, and run has a text of its own",
@@ -80,7 +81,7 @@ def text_of(
         return None
     if text is None:
         text = subject.text
-    return text if isinstance(text, TokenDocuments) else as_corpus(text, split=subject.split)
+    return text if isinstance(text, TokenDocuments) else as_corpus(text, **subject.of_text())
 
 
 def is_spread(model: object) -> bool:
@@ -134,7 +135,7 @@ def second_subject(measurement: Measurement, subject: Subject) -> Subject | None
         return None
     if isinstance(named, str):
         return subject.beside(named)
-    given = {"text": subject.text, "split": subject.split, **named}
+    given = {"text": subject.text, **subject.of_text(), **named}
     return checked(Subject, given, source="the second side")
 
 

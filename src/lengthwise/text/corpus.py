@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
-from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+from lengthwise.text.hub import HUB_PREFIX, read_data_set
+from lengthwise.text.local_files import Reading, has_columns, is_text_file, read_files
 
 Split = Literal["test", "train", "all"]
 
@@ -22,10 +23,8 @@ TEST_SHARE = 0.1
 
 EMPTY = "empty or null"
 """Why documents are left out of a corpus."""
-HUB_PREFIX = "hf://"
-_HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split>.+))?")
-_TEXTS = (".txt", ".md")
-_SUFFIXES = (*_TEXTS, ".jsonl", ".parquet")
+TEXT_TOKENS = 10_000_000
+"""Tokens of a data set that are read at most, where the user does not say."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class Corpus:
     """Documents of one source and split: the text of each by its id, which is the same in every run.
 
     `split_rule` says in words how the split was made; `fingerprint` is a hash of all ids and texts.
-    `left_out` counts the documents that the source has and the corpus has not, by reason.
+    `left_out` counts the documents that the source has and the corpus has not, by reason; `whole` is how many all
+    splits of it have. The documents of a `chat` are lists of messages in JSON (`chats.rendered`).
     """
 
     name: str
@@ -42,6 +42,15 @@ class Corpus:
     split_rule: str
     fingerprint: str
     left_out: Mapping[str, int] = field(default_factory=dict)
+    whole: int = 0
+    chat: bool = False
+
+    @property
+    def part(self) -> str:
+        """In words, which part of its source the corpus is; "" for all of it."""
+        if len(self.documents) >= self.whole:
+            return ""
+        return f"the {self.split} split has {len(self.documents)} of {self.whole} documents"
 
     @classmethod
     def of(
@@ -52,6 +61,8 @@ class Corpus:
         split: Split,
         split_rule: str | None = None,
         left_out: Mapping[str, int] | None = None,
+        whole: int = 0,
+        chat: bool = False,
     ) -> Corpus:
         """A corpus of the documents that hold text, with its fingerprint.
 
@@ -74,6 +85,7 @@ class Corpus:
                     expected="text and name that can be written as UTF-8",
                 ) from error
         if split_rule is None:
+            whole = len(kept)
             kept, split_rule = _split_by_hash(kept, split)
         if not kept:
             raise UsageError(
@@ -85,7 +97,7 @@ class Corpus:
         for encoded in (part.encode() for document in kept.items() for part in document):
             fingerprint.update(len(encoded).to_bytes(8, "big"))
             fingerprint.update(encoded)
-        return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts))
+        return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts), whole, chat)
 
 
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
@@ -93,7 +105,7 @@ def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
     if not left_out:
         return []
     counts = ", ".join(f"{count} {why}" for why, count in left_out.items())
-    return [f"Documents left out of the text ({documents} have text): {counts}."]
+    return [f"Left out of the text ({documents} documents have text): {counts}."]
 
 
 def _split_by_hash(documents: dict[str, str], split: Split) -> tuple[dict[str, str], str]:
@@ -114,41 +126,58 @@ TextLike = str | Path | Corpus | Sequence[str]
 """A name or path that `load_corpus` takes, a corpus, or texts."""
 
 
-def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -> Corpus:
+def load_corpus(
+    spec: str,
+    *,
+    split: Split | None = None,
+    text_field: str = "text",
+    encoding: str = "utf-8",
+    skip_unreadable: bool = False,
+    text_tokens: int = TEXT_TOKENS,
+) -> Corpus:
     """Load texts by name, path or hub id.
 
     Args:
-        spec: "books" or "code"; a .txt or .md file or a folder of them; a .jsonl or .parquet file; a hub data set
-            as `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path). A local folder
-            in the hub's layout may replace `owner/name`.
-        split: the held-out documents, the others, or all. `Corpus.split_rule` says how they were chosen.
-        text_field: the column that holds the text, for tables and hub data sets.
+        spec: "books" or "code"; a file of text (.txt, .md), of rows (.jsonl, .json, .csv, .tsv) or of both in .gz,
+            .bz2, .xz or .zst; a .parquet file; a folder of such files; a hub data set as
+            `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path). A local folder in the hub's
+            layout may replace `owner/name`.
+        split: the held-out documents, the others, or all. Default: all of a file or folder, else test.
+            `Corpus.split_rule` says how they were chosen.
+        text_field: the column of tables and data sets that holds the text, or the messages of a chat.
+        encoding: of files.
+        skip_unreadable: leave out, and count, files that are not in this encoding and rows without the field.
+        text_tokens: a data set is read up to so many tokens, of four characters each.
 
     Raises:
         UsageError: an unknown name, split or field, a field of what has no columns, or text that cannot be read.
         MissingError: a file, package or data set that does not exist.
     """
-    if split not in get_args(Split):
+    if split is not None and split not in get_args(Split):
         raise UsageError(f"unknown split {split!r}", expected=nearest(split, get_args(Split)))
-    path = named_path(spec, what="the text")
-    embedded = EMBEDDED_CORPORA.get(spec)
-    no_columns = embedded is not None or path.is_dir() or path.suffix.lower() in _TEXTS
-    if no_columns and text_field != "text":
+    path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
+    how = Reading(text_field, encoding, skip_unreadable)
+    if embedded is not None and how != Reading():
         raise UsageError(
-            f"text_field is {text_field!r}, and {spec} has no columns", expected="a .jsonl or .parquet file"
+            f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
         )
     if embedded is not None:
+        wanted: Split = split or "test"
         documents, left_out = embedded.read(
-            lambda own: split == "all" or f"{own}/".startswith(embedded.held_out) == (split == "test")
+            lambda own: wanted == "all" or f"{own}/".startswith(embedded.held_out) == (wanted == "test")
         )
-        rule = "all documents" if split == "all" else embedded.split_rule
-        return Corpus.of(spec, documents, split=split, split_rule=rule, left_out=left_out)
+        rule = "all documents" if wanted == "all" else embedded.split_rule
+        return Corpus.of(spec, documents, split=wanted, split_rule=rule, left_out=left_out)
     if path.exists():
-        return Corpus.of(spec, _read_path(path, text_field), split=split)
-    known_suffix = path.suffix.lower() in _SUFFIXES
-    if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known_suffix):
-        return _load_hub(spec.removeprefix(HUB_PREFIX), split, text_field)
-    if "/" in spec or known_suffix:
+        if text_field != "text" and not has_columns(path):
+            raise UsageError(f"text_field is {text_field!r}, and {spec} has no columns", expected="a table")
+        return _corpus_of(spec, *read_files(path, how), split=split or "all")
+    known = is_text_file(path)
+    if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known):
+        name, wanted = spec.removeprefix(HUB_PREFIX), split or "test"
+        values, left_out, rule = read_data_set(name, wanted, how, tokens=text_tokens)
+        return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
+    if "/" in spec or known:
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")
     raise UsageError(
         f"unknown corpus {spec!r}: it is not embedded and there is no such path",
@@ -157,8 +186,12 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
     )
 
 
-def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
+def as_corpus(text: TextLike, **how: Any) -> Corpus:
     """A corpus as it is; the one of a name or path; or one of a list of texts, which are used as given.
+
+    Args:
+        text: what is made a corpus.
+        **how: as `load_corpus`, for a name or path.
 
     Raises:
         UsageError, MissingError: as `load_corpus`; or it is something else.
@@ -166,7 +199,7 @@ def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
     if isinstance(text, Corpus):
         return text
     if isinstance(text, str | Path):
-        return load_corpus(str(text), split=split)
+        return load_corpus(str(text), **how)
     if not isinstance(text, Sequence) or not all(isinstance(each, str) for each in text):
         raise UsageError(
             f"a {type(text).__name__} is not a text",
@@ -176,121 +209,20 @@ def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
     return Corpus.of("texts", documents, split="all", split_rule="used as given")
 
 
-def _read_path(path: Path, text_field: str) -> dict[str, str]:
-    """A document for each row of a table, or for each text file in a folder and below, sorted by path."""
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        # Unlike rglob, walk reports folders that cannot be read.
-        files = (Path(inner, name) for inner, _, names in os.walk(path, onerror=_refuse) for name in names)
-        texts = sorted(file for file in files if file.suffix.lower() in _TEXTS and file.is_file())
-        if not texts:
-            raise UsageError(
-                f"the folder {path} has no {' or '.join(_TEXTS)} file in it or below",
-                fix=f"name the file itself, or use hf://{path} for a data set in the hub's layout",
-            )
-        return {file.relative_to(path).as_posix(): _read_text(file) for file in texts}
-    # Reading a pipe or a device may never end.
-    if not path.is_file() or suffix not in _SUFFIXES:
-        expected = f"one of: {', '.join(_SUFFIXES)}, or a folder"
-        raise UsageError(f"{path} is not a regular file of text", expected=expected)
-    if suffix in _TEXTS:
-        return {path.name: _read_text(path)}
-    read = _jsonl_column if suffix == ".jsonl" else _parquet_column
-    return _documents(read(path, text_field), text_field, ids=path.name, where=str(path))
-
-
-def _refuse(error: OSError) -> NoReturn:
-    raise UsageError(f"cannot read a folder: {error}") from error
-
-
-def _read_text(path: Path) -> str:
-    """The text of a file without a byte order mark."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path} as UTF-8 text: {error}") from error
-
-
-def _jsonl_column(path: Path, text_field: str) -> Iterator[tuple[int, object]]:
-    """(line, value) of every line that is not blank."""
-    for number, line in enumerate(_read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-            names = list(row.keys())
-        except (ValueError, RecursionError, AttributeError) as error:
-            raise UsageError(f"{where} is no JSON object that can be read: {error}") from error
-        _check_field(names, text_field, where=where)
-        yield number, row[text_field]
-
-
-def _parquet_column(path: Path, text_field: str) -> Iterable[tuple[int, object]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.ParquetFile(path)
-        _check_field(table.schema_arrow.names, text_field, where=str(path))
-        return enumerate(table.read(columns=[text_field]).column(text_field).to_pylist(), start=1)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a Parquet file that can be read: {error}") from error
-
-
-def _check_field(names: list[str], text_field: str, *, where: str) -> None:
-    if text_field not in names:
-        raise UsageError(f"{where} has no field {text_field!r}", expected=nearest(text_field, names))
-
-
-def _documents(
-    rows: Iterable[tuple[int, object]], text_field: str, *, ids: str, where: str
-) -> dict[str, str]:
-    """A document for each (number, value); null is an empty one."""
-    documents = {}
-    for number, value in rows:
-        if not isinstance(value, str | None):
-            raise UsageError(f"{where}, row {number}: {text_field!r} is a {type(value).__name__}, not text")
-        documents[f"{ids}:{number}"] = value or ""
-    return documents
-
-
-def _load_hub(spec: str, split: Split, text_field: str) -> Corpus:
-    """One document for each row of the data set `owner/name[:config][@split]`.
-
-    A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and
-    its train split "train"; a data set with one split is split by hash like a file.
-    """
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
-
-    parts = _HUB.fullmatch(spec)
-    if parts is None:
-        raise UsageError(f"{spec!r} names no data set", expected="hf://owner/name[:config][@split]")
-    name, chosen = parts["path"], parts["split"]
-    path = Path(name).expanduser()
-    try:
-        splits: Any = load_dataset(str(path) if path.is_dir() else name, parts["config"])
-    except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
-        raise MissingError(
-            f"the data set {name!r} cannot be loaded: {reason(error)}",
-            expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
-            fix=f"check the name; to fetch it: hf download --repo-type dataset {name}",
-        ) from error
-    except (ValueError, DatasetGenerationError) as error:
-        # The message of `datasets` is "An error occurred"; the cause is the actual problem.
-        problem = f"the data set {spec!r} cannot be read: {reason(error.__cause__ or error)}"
-        raise UsageError(problem) from error
-    rule = None if chosen is None else f"used as given: split {chosen!r}"
-    held_out = next((known for known in ("test", "validation") if known in splits), None)
-    if chosen is None and split != "all" and held_out is not None and "train" in splits:
-        chosen = held_out if split == "test" else "train"
-        rule = f"the data set's own split {chosen!r}"
-    elif chosen is not None and chosen not in splits:
-        raise UsageError(f"{name} has no split {chosen!r}", expected=nearest(chosen, splits))
-    documents: dict[str, str] = {}
-    for each in splits if chosen is None else [chosen]:
-        rows, where = splits[each], HUB_PREFIX + spec
-        _check_field(rows.column_names, text_field, where=where)
-        documents |= _documents(enumerate(rows[text_field], start=1), text_field, ids=each, where=where)
-    return Corpus.of(HUB_PREFIX + spec, documents, split=split, split_rule=rule)
+def _corpus_of(
+    name: str,
+    values: Mapping[str, Any],
+    left_out: Mapping[str, int],
+    *,
+    split: Split,
+    rule: str | None = None,
+) -> Corpus:
+    """A corpus of texts, or of chats."""
+    given = [value for value in values.values() if value]
+    chat = any(isinstance(value, list) for value in given)
+    if chat and not all(isinstance(value, list) for value in given):
+        raise UsageError(
+            f"{name} has texts and chats", expected="one of them", fix="give the files of one kind"
+        )
+    documents = {own: json.dumps(value) if chat and value else value for own, value in values.items()}
+    return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out, chat=chat)

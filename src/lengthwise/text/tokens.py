@@ -16,6 +16,7 @@ import numpy as np
 from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
+from lengthwise.text.chats import rendered
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class TokenDocuments(Sequence[TokenDocument]):
     corpus: str
     corpus_fingerprint: str
     tokenizer_fingerprint: str
+    part: str = ""
+    """In words, which part of its source the text is; "" for all of it."""
 
     @property
     def total_tokens(self) -> int:
@@ -91,7 +94,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
                 fix="tokenize it with the tokenizer of this model, or give the text itself",
             )
         return text
-    corpus = as_corpus(text)
+    corpus = rendered(as_corpus(text), tokenizer)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
@@ -110,7 +113,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
         except LengthwiseError as error:
             logger.warning("the tokens are not kept: %s", error.problem)
     documents = tuple(map(TokenDocument, corpus.documents, ids or _encode(corpus, tokenizer)))
-    return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
+    return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key, corpus.part)
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -190,7 +193,7 @@ def sample_windows(
         UsageError: no document is long enough, or there are fewer than `count` windows.
     """
     require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
-    _check_length(max((len(document.ids) for document in documents), default=0), length)
+    _check_length(documents, length, max((len(document.ids) for document in documents), default=0))
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     slots = {index: _slots(documents[index], length, seed) for index in order}
     places = [
@@ -236,7 +239,7 @@ class WindowSampler:
         """The `index`-th window, of `length` tokens; UsageError if no document has so many."""
         # All windows of a step have one length, so one is kept.
         if self._ends[0] != length:
-            _check_length(self._longest, length)
+            _check_length(self.documents, length, self._longest)
             self._ends = length, np.cumsum(np.maximum(self._sizes - length + 1, 0))
         ends = self._ends[1]
         draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
@@ -262,12 +265,14 @@ def pack_documents(
     return [TokenDocument("packed", np.concatenate(parts))]
 
 
-def _check_length(longest: int, length: int) -> None:
+def _check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
     require(length >= 1, f"the length of windows is {length}", "at least 1")
     if longest < length:
+        part = getattr(documents, "part", "")
         raise UsageError(
-            f"the text is too short: a window needs {length} tokens, the longest document has {longest}",
-            fix="use a shorter length, or a longer text",
+            f"the text is too short: a window needs {length} tokens, the longest document has {longest}"
+            + (f", and {part}" if part else ""),
+            fix="use a shorter length, or a longer text" + (", or --split all" if part else ""),
         )
 
 

@@ -16,7 +16,17 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.positions import attention_method, rope_method
-from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked, override, read_yaml
+from lengthwise.settings import (
+    Finite,
+    Positive,
+    Seed,
+    Settings,
+    TextOptions,
+    Whole,
+    checked,
+    override,
+    read_yaml,
+)
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
 
 if TYPE_CHECKING:
@@ -48,15 +58,13 @@ class Extend(Settings):
         return self
 
 
-class Data(Settings):
+class Data(TextOptions):
     """The text that the windows are cut from."""
 
     corpus: str
     """What `lengthwise.text.load_corpus` takes: books, code, a file, a folder, hf://owner/name."""
-    split: Literal["train", "test", "all"] = "train"
-    """Documents of the text to train on. Measurements use test by default."""
-    text_field: str = "text"
-    """The column with the text, for tables and hub data sets."""
+    split: Literal["test", "train", "all"] | None = "train"
+    """Documents of the text to train on; measure with --split test. null: all of a file or folder, else test."""
     packing: bool = False
     """Join all documents with EOS between them, so that windows cross documents."""
     bos: Literal["auto", "always", "never"] = "auto"

@@ -1,0 +1,99 @@
+"""Data sets of the hub, and local ones in its layout: streamed, a row is a document, up to a budget of tokens."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.text.local_files import Reading, Unreadable, text_or_chat
+
+HUB_PREFIX = "hf://"
+CHARACTERS = 4
+"""Characters that count as a token of the budget."""
+_HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split>.+))?")
+
+
+def read_data_set(
+    spec: str, wanted: str, how: Reading, *, tokens: int
+) -> tuple[dict[str, object], Counter[str], str | None]:
+    """The documents of `owner/name[:config][@split]`, what is left out, and the rule of the split if it is its own.
+
+    A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and its train
+    split "train". Of a data set with one split all rows are read, and the rule is None. Reading ends after `tokens`.
+    """
+    from datasets.exceptions import DatasetGenerationError
+
+    parts = _HUB.fullmatch(spec)
+    if parts is None:
+        raise UsageError(f"{spec!r} names no data set", expected="hf://owner/name[:config][@split]")
+    splits, chosen, where = _opened(parts["path"], parts["config"]), parts["split"], HUB_PREFIX + spec
+    rule = None if chosen is None else f"used as given: split {chosen!r}"
+    held_out = next((known for known in ("test", "validation") if known in splits), None)
+    if chosen is None and wanted != "all" and held_out is not None and "train" in splits:
+        chosen = held_out if wanted == "test" else "train"
+        rule = f"the data set's own split {chosen!r}"
+    elif chosen is not None and chosen not in splits:
+        raise UsageError(f"{parts['path']} has no split {chosen!r}", expected=nearest(chosen, splits))
+    named = [(each, splits[each]) for each in (splits if chosen is None else [chosen])]
+    found: dict[str, object] = {}
+    left_out: Counter[str] = Counter()
+    size = 0
+    rows = itertools.chain.from_iterable(_rows(each, split, how, where) for each, split in named)
+    try:
+        for own, value in rows:
+            if size >= tokens * CHARACTERS:
+                left_out[f"rest of the data set, beyond {tokens:,} tokens (--text-tokens)"] = 1
+                break
+            if not isinstance(value, Unreadable):
+                found[own] = value
+                size += len(str(value))
+            elif how.skip:
+                left_out[value.kind] += 1
+            else:
+                raise value
+    except (ValueError, OSError, DatasetGenerationError) as error:
+        if isinstance(error, UsageError):
+            raise
+        problem = f"the data set {spec!r} cannot be read: {reason(error.__cause__ or error)}"
+        raise UsageError(problem) from error
+    return found, left_out, rule
+
+
+def _rows(name: str, rows: Iterable[Any], how: Reading, where: str) -> Iterator[tuple[str, object]]:
+    for number, row in enumerate(rows, start=1):
+        place = f"{where}, row {number} of {name}"
+        if how.text_field not in row:
+            problem = f"{where} has no field {how.text_field!r}"
+            raise UsageError(problem, expected=nearest(how.text_field, row), fix="give --text-field")
+        yield f"{name}:{number}", text_or_chat(row[how.text_field], how.text_field, where=place)
+
+
+def _opened(name: str, config: str | None) -> Any:
+    """The splits, to be streamed; without a connection those in the local cache, mapped."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+
+    path = Path(name).expanduser()
+    source = str(path) if path.is_dir() else name
+    try:
+        try:
+            return load_dataset(source, config, streaming=True)
+        except (DatasetNotFoundError, ConnectionError):
+            if path.is_dir():
+                raise
+            return load_dataset(source, config)
+    except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
+        raise MissingError(
+            f"the data set {name!r} cannot be loaded: {reason(error)}",
+            expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
+            fix=f"check the name; to fetch it: hf download --repo-type dataset {name}",
+        ) from error
+    except (ValueError, DatasetGenerationError) as error:
+        # The message of `datasets` is "An error occurred"; the cause is the actual problem.
+        problem = f"the data set {name!r} cannot be read: {reason(error.__cause__ or error)}"
+        raise UsageError(problem) from error

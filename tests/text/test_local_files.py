@@ -1,0 +1,179 @@
+"""Files as people have them, through the public doors: every kind that is read, and what is left out, by kind."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.testing import tiny_text
+from lengthwise.text import load_corpus
+
+TEXT = 'Grüße, "kot"; 東京\nline two'
+ROWS = [{"n": 1, "text": TEXT}, {"n": 2, "text": "two"}]
+JSONL = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)
+CSV = "n,text\n" + "\n".join(f'{row["n"]},"{str(row["text"]).replace(chr(34), chr(34) * 2)}"' for row in ROWS)
+
+
+def parquet(columns: dict[str, list[Any]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+KINDS: dict[str, bytes] = {
+    "rows.jsonl": JSONL.encode(),
+    "crlf.jsonl": JSONL.replace("\n", "\r\n").encode(),
+    "rows.json": json.dumps(ROWS).encode(),
+    "lines.json": JSONL.encode(),
+    "rows.csv": CSV.encode(),
+    "rows.tsv": CSV.replace("n,text", "n\ttext").replace('1,"', '1\t"').replace('2,"', '2\t"').encode(),
+    "rows.parquet": parquet({"n": [1, 2], "text": [TEXT, "two"]}),
+    "rows.jsonl.gz": gzip.compress(JSONL.encode()),
+    "rows.csv.bz2": bz2.compress(CSV.encode()),
+    "rows.json.xz": lzma.compress(json.dumps(ROWS).encode()),
+    "marked.csv": b"\xef\xbb\xbf" + CSV.replace("n,text", "text,n").encode()[:0] + CSV.encode(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_table_gives_the_same_texts(name: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(KINDS[name])
+    corpus = load_corpus(str(tmp_path / name))
+    assert [*corpus.documents.values()] == [TEXT, "two"]
+    (tmp_path / "b.txt").write_text("three")
+    both = load_corpus(str(tmp_path))
+    assert [*both.documents.values()] == ["three", TEXT, "two"]
+    assert set(corpus.documents) < set(both.documents)
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".parquet"])
+def test_another_field(kind: str, tmp_path: Path):
+    [name] = [name for name in KINDS if name == f"rows{kind}"]
+    (tmp_path / name).write_bytes(KINDS[name].replace(b'"text"', b'"body"').replace(b"n,text", b"n,body"))
+    if kind == ".parquet":
+        (tmp_path / name).write_bytes(parquet({"body": [TEXT, "two"]}))
+    with pytest.raises(UsageError, match=r"has no field 'text'[\s\S]*'?body'?[\s\S]*--text-field"):
+        load_corpus(str(tmp_path / name))
+    assert [*load_corpus(str(tmp_path / name), text_field="body").documents.values()] == [TEXT, "two"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as people have them."""
+    here = tmp_path / "texts"
+    (here / "sub").mkdir(parents=True)
+    (here / ".git").mkdir()
+    (here / "a.txt").write_text(tiny_text(400))
+    (here / "sub" / "b.jsonl").write_text(json.dumps({"text": tiny_text(400, seed=1)}) + "\n")
+    (here / ".git" / "HEAD.md").write_text("no text")
+    (here / ".hidden.txt").write_text("no text")
+    (here / "._a.txt").write_bytes(b"\x00\x05\x16\x07" + b"\xff" * 50)
+    for name in ("one.zip", "two.zip", "page.html", "LICENSE"):
+        (here / name).write_bytes(b"PK")
+    (here / "again.txt").symlink_to(here / "a.txt")
+    (here / "broken.txt").symlink_to(here / "gone.txt")
+    (here / "elsewhere").symlink_to(tmp_path)
+    return here
+
+
+LEFT_OUT = {
+    "zip": 2,
+    "html": 1,
+    "file without suffix": 1,
+    "hidden file": 2,
+    "hidden folder": 1,
+    "broken link": 1,
+    "linked folder": 1,
+    "link to a file that is read": 1,
+}
+
+
+def test_a_folder_says_what_it_leaves_out(folder: Path):
+    corpus = load_corpus(str(folder))
+    assert [*corpus.documents] == ["a.txt", "sub/b.jsonl:1"]
+    assert corpus.left_out == LEFT_OUT
+
+
+def test_a_verb_says_it_once(folder: Path, lengthwise: Callable[..., Any], tmp_path: Path):
+    from lengthwise.testing import save_tiny_model
+
+    model = save_tiny_model(tmp_path / "model")
+    done = lengthwise("ppl", model, "--text", folder, "--length", 64, "--limit", 2, "--json")
+    [note] = [note for note in done.json["notes"] if note.startswith("Left out of the text")]
+    for kind, count in LEFT_OUT.items():
+        assert f"{count} {kind}" in note
+    assert done.json["provenance"]["text"]["split_rule"] == "all documents"
+
+
+def test_one_s_own_text_is_read_whole_and_a_split_is_named(lengthwise: Callable[..., Any], tmp_path: Path):
+    from lengthwise.testing import save_tiny_model
+
+    model, texts = save_tiny_model(tmp_path / "model"), tmp_path / "texts"
+    texts.mkdir()
+    for number in range(18):
+        (texts / f"{number}.txt").write_text(tiny_text(10, seed=number))
+    few = load_corpus(str(texts), split="test")
+    longest = next(number for number in range(18) if f"{number}.txt" not in few.documents)
+    (texts / f"{longest}.txt").write_text(tiny_text(900))
+    words = ["ppl", model, "--text", texts, "--length", 100, "--limit", 2]
+    assert lengthwise(*words).code == 0
+    done = lengthwise(*words, "--split", "test")
+    assert done.code == 2
+    assert f"the test split has {len(few.documents)} of 18 documents" in done.err
+    assert "--split all" in done.err
+
+
+BAD: dict[str, tuple[bytes, str, str]] = {
+    "latin.txt": ("a\nGrüße".encode("latin-1"), "line 2: .*utf-8", "file that is not utf-8"),
+    "rows.jsonl": (b'{"text": "x"}\n{"body": "y"}\n', "line 2 .*'text'", "row without 'text'"),
+    "syntax.jsonl": (b'{"text": "x"}\n{"text": \n', "line 2 .*JSON", "line that is no JSON object"),
+    "object.json": (b'{"text": "x"}{"te', "line 1 .*JSON", "line that is no JSON object"),
+    "number.json": (b"[3]", "other JSON", "unreadable file"),
+    "short.csv": (b'n,text\n1,"x"\n2\n', "line 3 has no field", "row without 'text'"),
+    "quotes.csv": (b'n,text\n1,"x"y\n', "line 2", "unreadable file"),
+    "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
+    "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),
+    "list.jsonl": (b'{"text": ["x", "y"]}\n', "row 1: 'text' is a list", "row whose 'text' is no text"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_named_with_the_way_out_or_skipped_and_counted(name: str, tmp_path: Path):
+    content, says, kind = BAD[name]
+    (tmp_path / "good.txt").write_text("good")
+    (tmp_path / name).write_bytes(content)
+    for place in (tmp_path, tmp_path / name):
+        with pytest.raises(UsageError, match=says) as caught:
+            load_corpus(str(place))
+        assert name in caught.value.problem
+        assert "--skip-unreadable" in str(caught.value)
+    corpus = load_corpus(str(tmp_path), skip_unreadable=True)
+    assert corpus.documents["good.txt"] == "good"
+    assert corpus.left_out == {kind: 1}
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
+def test_another_encoding(encoding: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes("Grüße".encode(encoding))
+    assert [*load_corpus(str(tmp_path), encoding=encoding).documents.values()] == ["Grüße"]
+    with pytest.raises(UsageError, match="utf-9"):
+        load_corpus(str(tmp_path), encoding="utf-9")
+
+
+@pytest.mark.parametrize(
+    "given", [{"text_field": "body"}, {"encoding": "latin-1"}, {"skip_unreadable": True}]
+)
+def test_what_an_embedded_text_has_not(given: dict[str, Any]):
+    with pytest.raises(UsageError, match="embedded"):
+        load_corpus("books", **given)

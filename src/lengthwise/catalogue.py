@@ -147,5 +147,8 @@ def here() -> dict[str, Any]:
         # It knows threads and devices.
         importlib.import_module("torch")
     facts = {name: value for name, value in environment().items() if name not in ("command", "started")}
-    states = {entry["name"]: entry["state"] for entry in (*models(), *corpora())}
+    states = {
+        entry["name"]: entry["state"] if entry["state"] != "missing" else f"missing: {entry['made from']}"
+        for entry in (*models(), *corpora())
+    }
     return {**facts, "cache": str(cache_dir()), "embedded": states}

@@ -147,8 +147,10 @@ def here() -> dict[str, Any]:
         # It knows threads and devices.
         importlib.import_module("torch")
     facts = {name: value for name, value in environment().items() if name not in ("command", "started")}
+    how = "missing; `lengthwise ls {}` has the command that installs it"
     states = {
-        entry["name"]: entry["state"] if entry["state"] != "missing" else f"missing: {entry['made from']}"
-        for entry in (*models(), *corpora())
+        entry["name"]: how.format(kind) if entry["state"] == "missing" else entry["state"]
+        for kind in ("models", "corpora")
+        for entry in LISTS[kind]()
     }
     return {**facts, "cache": str(cache_dir()), "embedded": states}

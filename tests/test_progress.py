@@ -19,7 +19,8 @@ from lengthwise.measure.measurement import Measurement
 from lengthwise.progress import TokenBar
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Reading
-from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.tiny_folders import filled
 
 
 def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
@@ -73,11 +74,7 @@ def test_a_terminal_shows_thousands_of_tokens_the_rate_and_the_items(monkeypatch
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    folder = tmp_path_factory.mktemp("progress")
-    save_tiny_model(folder / "model", max_position_embeddings=4096)
-    (folder / "text").mkdir()
-    for index in range(3):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(2000, seed=index))
+    folder = filled(tmp_path_factory.mktemp("progress"), texts=3, words=2000, max_position_embeddings=4096)
     return Subject(model=str(folder / "model"), text=str(folder / "text"), split="all")
 
 

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from lengthwise.testing import save_tiny_model, tiny_text
+from tests.tiny_folders import filled
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model `model`, a folder of six texts `text`, and a cache."""
-    folder = tmp_path_factory.mktemp("cli")
-    save_tiny_model(folder / "model")
-    (folder / "text").mkdir()
-    for index in range(6):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
-    return folder
+    return filled(tmp_path_factory.mktemp("cli"), texts=6, words=600)
 
 
 @pytest.fixture(autouse=True)

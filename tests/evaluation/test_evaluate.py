@@ -16,8 +16,8 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
-from lengthwise.testing import save_tiny_model, tiny_text
 from tests.evaluation.longbench_files import needs_lm_eval, official
+from tests.tiny_folders import filled
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("eval")
-    save_tiny_model(folder / "model", max_position_embeddings=4096)
-    (folder / "text").mkdir()
-    for index in range(3):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(400, seed=index))
-    return folder
+    return filled(tmp_path_factory.mktemp("eval"), texts=3, words=400, max_position_embeddings=4096)
 
 
 Run = tuple[Evaluation, Subject]

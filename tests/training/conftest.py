@@ -12,9 +12,9 @@ import pytest
 from lengthwise.errors import Interrupted
 from lengthwise.runs import RunFolder
 from lengthwise.settings import checked
-from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import TokenDocument
 from lengthwise.training.recipe import Recipe
+from tests.tiny_folders import filled
 
 # Tests and the programs that they start import what they share by its name.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,12 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model folder `model`, four texts in `text`, and a token cache."""
-    folder = tmp_path_factory.mktemp("training")
-    save_tiny_model(folder / "model")
-    (folder / "text").mkdir()
-    for index in range(4):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
-    return folder
+    return filled(tmp_path_factory.mktemp("training"), texts=4, words=600)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,20 +240,8 @@ def limits_picture(root: Path) -> Picture:
             axes.set_ylim(-1.0, 0.3)
         axes.axvline(32_768, color="#999999", linewidth=0.8, linestyle=":")
 
-    found = curve_picture(
-        panels,
-        name="context-32k",
-        title="Qwen2.5-Coder-0.5B read to twice the length that it was trained for",
-        across="context (tokens)",
-        up=_NATS,
-        caption="",
-        columns=2,
-        share_y=False,
-        levels=[0],
-        dress=dress,
-    )
-    assert found is not None
-    return found
+    title = "Qwen2.5-Coder-0.5B read to twice the length that it was trained for"
+    return _drawn(panels, dress, name="context-32k", title=title, across="context (tokens)")
 
 
 def caches_picture(root: Path) -> Picture:
@@ -279,17 +267,16 @@ def caches_picture(root: Path) -> Picture:
             doubling_axis(axes, places, apart=2)
             axes.set_ylim(-0.5, 5.2)
 
+    title = "What a cache of fewer bits costs two models"
+    return _drawn(panels, dress, name="cache-bits", title=title, across="position (tokens)")
+
+
+def _drawn(
+    panels: Mapping[str, Sequence[Curve]], dress: Callable[[Any, str, Sequence[float]], None], **about: str
+) -> Picture:
+    """Two panels a row, in nats, each with its own scale."""
     found = curve_picture(
-        panels,
-        name="cache-bits",
-        title="What a cache of fewer bits costs two models",
-        across="position (tokens)",
-        up=_NATS,
-        caption="",
-        columns=2,
-        share_y=False,
-        levels=[0],
-        dress=dress,
+        panels, up=_NATS, caption="", columns=2, share_y=False, levels=[0], dress=dress, **about
     )
     assert found is not None
     return found

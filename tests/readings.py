@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ class PassesOf:
         return read
 
 
-class Elsewhere:
+class Elsewhere(ABC):
     """A model of which only losses are known, as of an endpoint: `losses` of tokens and labels."""
 
     name = "side"
@@ -64,8 +65,9 @@ class Elsewhere:
     path = ReadingPath()
     tokenizer: Any = tiny_tokenizer()
 
+    @abstractmethod
     def losses(self, tokens: Any, labels: Any) -> Tensor:
-        raise NotImplementedError
+        """-log p of the labels [N]."""
 
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         return [Read(losses=self.losses(each.tokens, each.labels)) for each in readings]
@@ -77,7 +79,7 @@ class Elsewhere:
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def check_ready(self, tokens: int) -> None:
-        pass
+        assert tokens > 0
 
     def describe(self) -> dict[str, Any]:
         return {}

@@ -100,7 +100,8 @@ class Plain:
                 output = model(input_ids=piece, use_cache=True, **({name: cache} if cache else {}))
                 cache = output[name]
                 parts.append(output.logits[0].double().log_softmax(dim=-1))
-        # Some architectures have no such cache, each in its own way.
+        # All that runs here is transformers: some architectures keep no such cache, each in its own way. Without this
+        # reading a cell is no easier to pass: it only says by how much transformers itself is off.
         except Exception:
             return None
         return torch.cat(parts).gather(1, text[0, 1:, None])[:, 0]
@@ -118,7 +119,8 @@ class Plain:
                 return_dict_in_generate=True,
                 output_logits=True,
             )
-        # Some architectures cannot generate, each in its own way.
+        # All that runs here is transformers: some architectures cannot generate, each in its own way. Without this
+        # reading replies still face whole readings; it only tells whose fault a difference is.
         except Exception:
             return None
 

@@ -18,7 +18,7 @@ from lengthwise.machine import is_main_process
 T = TypeVar("T")
 
 _WATCH: list[Callable[[float], None]] = []
-"""What is told of tokens: the last of them."""
+"""Functions that take a count of tokens read; `advance` calls the last one."""
 
 
 def progress(
@@ -74,7 +74,7 @@ class TokenBar:
     def reading(self, tokens: int) -> Iterator[None]:
         """Show the tokens that are reported inside, up to `tokens`, which are read at its end.
 
-        Proofs and the slow ways read more than was planned: a report counts as much less as it did so far.
+        Proofs and fallbacks read more tokens than planned. So each report is scaled by planned / reported so far.
         """
         if self._bar.disable:
             yield

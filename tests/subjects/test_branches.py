@@ -116,8 +116,9 @@ def test_every_branch_equals_a_plain_pass(kind: str, attention: str) -> None:
     model = made(EVERY[kind], "eager" if kind in EAGER else attention)
     for _ in range(2):
         check(model, asked(TOKENS))
-    # The text goes on after its last branch, and then nothing of it is scored.
+    # A text that goes on after its last branch.
     check(model, asked(TOKENS, [5, 44]))
+    # A text of which nothing is scored.
     check(model, asked(TOKENS, scored=0))
     expected = TOGETHER if kind in TOGETHER_KINDS else CONTINUED if kind in ONE_BY_ONE else None
     assert shortcut(model) == expected

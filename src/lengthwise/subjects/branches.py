@@ -1,8 +1,8 @@
 """A text read once, and several continuations of parts of it.
 
-Read plainly, each continuation is one pass over its part of the text and itself. Two shortcuts are proven before they
-are taken: a text is continued from its cache, and continuations take one pass together, under a mask by which each
-token sees the text before its continuation, and the tokens of its continuation before it.
+The plain way is one pass for each continuation, over its part of the text and itself. Two shortcuts are proven before
+they are taken: a text is continued from its cache; and several continuations share one pass, under a mask by which
+each token sees only its part of the text and the earlier tokens of its own continuation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[T
 def _shared(
     model: Weights, tokens: NDArray[Any], branches: Sequence[Branch], *, scored: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """The tokens of a text, where they are `scored`, and branches that are no texts of their own."""
+    """A text, if it is `scored`, and those of its branches that continue a part of it."""
 
     @cache
     def text() -> Tensor:
@@ -81,7 +81,7 @@ def _shared(
         most = max(_length(branches[far]), len(tokens))
         if model.proofs.take(CONTINUED, most, fast, plain, name=model.name):
             return kept[0]
-    # Not the beginning of a longer sequence, whose frequencies may be others.
+    # A text by itself, not the beginning of a longer sequence: there the frequencies of rope may be others.
     rows = text() if scored else alone()[:0]
     own = [alone() if index == far else _plainly(model, tokens, each) for index, each in enumerate(branches)]
     return rows, [each[branch.place :] for each, branch in zip(own, branches, strict=True)]
@@ -116,10 +116,10 @@ def _one_by_one(
 def _in_trees(
     model: Weights, tokens: NDArray[Any], branches: Sequence[Branch]
 ) -> tuple[Tensor, list[Tensor]] | None:
-    """The text in one pass, and its branches in a few; None where that is not to be used.
+    """The text in one pass, and its branches in a few; None where this is not proven, or brings nothing.
 
-    The longest branch is compared with a plain pass. One that has no other branch before it would prove nothing of
-    masks and positions: then the longest that has one is compared too.
+    The proof compares the longest branch with a plain pass. If no other branch stands before it in its pass, this
+    says nothing about masks and positions: then the longest branch behind another one is compared too.
     """
     passes = _passes(branches)
     behind = [index for one in passes for index in one.paths if one.is_behind(index)]
@@ -150,9 +150,9 @@ def _in_trees(
 def _together(
     model: Weights, tokens: NDArray[Any], branches: Sequence[Branch], passes: Sequence[_Pass]
 ) -> tuple[Tensor, list[Tensor]]:
-    """The text in one pass; then the branches from the farthest on, while the text is forgotten.
+    """The text in one pass; then the branches, the farthest first, while the cache forgets the end of the text.
 
-    So no branch is compared with a text of more than twice its own, and the mask stays small.
+    So no branch is read beside a text of more than twice its own, and the mask stays small.
     """
     reader = PieceReader(model, cache=whole_cache(model))
     text, found = reader.read(tokens[None])[0], dict[int, Tensor]()
@@ -180,7 +180,7 @@ class _Pass:
             self._positions[path] = branch.place + np.arange(len(path))
 
     def is_behind(self, index: int) -> bool:
-        """Whether other tokens, or a part of the text that it does not follow, are between a branch and its text."""
+        """Whether tokens that a branch must not see stand between its part of the text and itself."""
         path = self.paths[index]
         return bool((self._positions[path] != self.read + np.array(path)).any())
 
@@ -227,8 +227,8 @@ def _along_the_path(
 ) -> tuple[Tensor, list[Tensor]]:
     """By the passes of the model's path, over the text and over each branch with the text before it.
 
-    Passes that the text and a branch have in common are made once, which changes nothing. A text that is not `scored`
-    is read as far as branches have it in common.
+    Passes that the text and a branch have in common are made once, which changes no number. A text that is not
+    `scored` is read no farther than branches share it.
     """
     most = max([len(tokens), *map(_length, branches)])
     passes, found = model.path.pieces(len(tokens)), dict[int, Tensor]()

@@ -1,6 +1,6 @@
 """A model whose weights are here (`LoadedModel`), as a `Predictor`.
 
-How branches, replies and a second reading are made is loaded where a measurement wants them.
+The modules that read branches, write replies and read again load only where a measurement asks for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Shortcuts: what they must give is what one plain pass gives, on this model and over at least so many tokens.
+"""Shortcuts of reading, each proven on a model to give what one plain pass gives, up to a number of tokens.
 
-A shortcut that a model was not seen to take without a difference is not taken: its texts are read plainly, and that
-is said once, with the reason.
+A shortcut that is not proven is not taken: the texts are read plainly, and a warning says so once, with the reason.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class Proofs:
     up_to: dict[str, int] = field(default_factory=dict)
     """Over how many tokens each shortcut was proven; 0 if it failed."""
     padded: dict[str, int] = field(default_factory=dict)
-    """With how much padding of a row, of that many tokens."""
+    """The most padding of a row in that proof."""
 
     def failed(self, shortcut: str) -> bool:
-        """Whether it is not to be taken any more."""
+        """Whether the shortcut was given up."""
         return self.up_to.get(shortcut) == 0
 
     def covers(self, shortcut: str, tokens: int, padding: int = 0) -> bool:
-        """Whether it was proven over so many tokens, with so much padding among them."""
+        """Whether it was proven over at least so many tokens, with at least so much padding among them."""
         return tokens <= self.up_to.get(shortcut, 0) and padding <= self.padded.get(shortcut, 0)
 
     def refuse(self, shortcut: str, why: str, *, name: str) -> None:

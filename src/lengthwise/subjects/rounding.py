@@ -43,7 +43,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def beginning(reading: Reading) -> Reading:
-    """What is read again: three eighths, for the time, but 256 tokens, for the mean; all if only the end counts."""
+    """What is read again: three eighths, to save time, but at least 256 tokens; all, if only its end has labels."""
     size = min(len(reading.tokens), max(_LEAST_READ, len(reading.tokens) * 3 // 8 + 1))
     if len(reading.labels) < len(reading.tokens):
         return reading
@@ -61,8 +61,8 @@ def read_otherwise(model: Weights, reading: Reading, read: Read, dtype: str) -> 
     assert isinstance(read.rows, WeightsRows)
     plain, pairs = rows(read.rows.hidden[: tokens.shape[1]]), []
     if not model.path.in_one_pass:
-        # Rounding moves what a quantized cache holds by its steps, and these are no rounding. What the path does not
-        # repeat counts, too.
+        # Values that rounding moves to another step of a quantized cache move by far more than rounding: so the
+        # rounded reading below is without the cache. What the path itself does not repeat counts, too.
         pairs = [(plain, rows(read_along(model, tokens)[0]))]
         plain = rows(model.hidden_states(tokens)[0])
     with _rounded(model.model, getattr(torch, dtype)):

@@ -1,4 +1,4 @@
-"""Rows of a text that is read as they are asked for, by software that holds one text at a time."""
+"""Rows that software makes as they are asked for, where it holds only one text at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from lengthwise.subjects.reading import Rows
 
 HELD_BYTES = 2**30
-"""At most so many of the logits of a text are held while another one is read; of a longer one it is read again."""
+"""The most bytes of logits held for a text while another one is read; a longer text is read again."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class StreamedRows(Rows):
         return found
 
     def _step_aside(self) -> None:
-        """Read to the end, before another text takes the place; or begin again when more rows are wanted."""
+        """Make room for another text: read on to the end, or, if that is too much to hold, begin again later."""
         if 4 * self.vocab_size * (self.count - self._next) <= HELD_BYTES:
             self._held = torch.cat([self._held, *self._logits])
         else:

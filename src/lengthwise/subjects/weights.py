@@ -89,7 +89,7 @@ class Weights:
 
     @cached_property
     def frequencies(self) -> Frequencies:
-        """What its rotary embeddings keep between passes."""
+        """The state that its rotary embeddings keep between passes."""
         return Frequencies(self.model)
 
     @property
@@ -142,8 +142,8 @@ class Weights:
     ) -> Tensor:
         """What `self.head.logits` takes: final hidden states [B, T, d] (full logits for `FullLogits`).
 
-        Without gradients, and whatever was read before. Position ids need not be consecutive: every token attends to
-        all tokens before it. Without them and a mask these are whole texts.
+        Without gradients; what was read before changes nothing. Position ids need not be consecutive: every token
+        attends to all tokens before it. Without position ids and a mask, the rows are whole texts.
 
         Raises:
             UsageError: more positions than the model's table has.

@@ -57,7 +57,7 @@ class Replies:
         """The likeliest tokens [B] of each step, those after the end of a reply included."""
 
     def add(self, logits: Tensor) -> bool:
-        """Add the likeliest tokens of the next step, of logits [B, V]; whether a reply goes on.
+        """Add the likeliest token of each reply, from logits [B, V], and say whether any reply goes on.
 
         Raises:
             NonFiniteLogits: a logit is NaN or infinite.
@@ -77,7 +77,7 @@ class Replies:
 
     @property
     def full(self) -> bool:
-        """Whether as many tokens are written as may be."""
+        """Whether the replies have as many tokens as they may."""
         return len(self.chosen) == self._left
 
     @property
@@ -129,7 +129,7 @@ def decode(model: Weights, reader: PieceReader, last: Tensor, replies: Replies, 
         model: the model.
         reader: has read the prompts.
         last: what the head takes for their last tokens, [B, ...].
-        replies: what was not begun.
+        replies: those to write; nothing is in them yet.
         all_of_it: go on to the last token, whatever ends the replies.
     """
     states = [last]
@@ -139,7 +139,7 @@ def decode(model: Weights, reader: PieceReader, last: Tensor, replies: Replies, 
 
 
 class _Shortcuts:
-    """Replies by the fastest way that gives what plain passes give."""
+    """Replies, written in the fastest way that gives the same as plain passes."""
 
     def __init__(
         self, model: Weights, rows: Sequence[Tokens], empty: Callable[[int], Replies], more: int
@@ -167,7 +167,7 @@ class _Shortcuts:
         return found
 
     def _next(self, at_once: int, after: str) -> tuple[str, list[Tokens]]:
-        """The rows to write next, and what is to be proven for it."""
+        """The shortcut to take next, and the rows to write by it."""
         proofs, first = self._model.proofs, self._rows[0]
         if not proofs.covers(DECODED + after, len(first) + self._more):
             return DECODED + after, [first]
@@ -239,7 +239,7 @@ def _plain_pass(model: Weights, tokens: Any) -> Tensor:
 def _along_the_path(
     model: Weights, rows: Sequence[Tokens], empty: Callable[[int], Replies], longest: int
 ) -> dict[Tokens, str]:
-    """Replies from the model's cache, after its passes over each prompt; passes that all have in common once."""
+    """Replies decoded from the model's cache. Passes that all prompts have in common are made once."""
     passes = [model.path.pieces(len(row)) for row in rows]
     limit, shared, common = min(alike(min(rows), max(rows)), len(rows[-1]) - 1), 0, 0
     for sizes in zip(*passes, strict=False):

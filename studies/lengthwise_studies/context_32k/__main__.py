@@ -3,7 +3,7 @@
 Lanes run beside each other, each its jobs in order. A job is a process with a time limit; what it printed is in
 FOLDER/logs, its run folder in FOLDER/runs, and how it ended in FOLDER/jobs.jsonl. A job whose model is not there yet
 waits for its packages, so that they may come while others run. At the end of the time, or at SIGINT, every job is
-interrupted, and keeps what is finished. The same command goes on with the jobs that have not ended well.
+interrupted; what it has finished is kept. The same command, given again, runs the jobs that have not succeeded.
 """
 
 from __future__ import annotations

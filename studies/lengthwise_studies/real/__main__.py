@@ -1,8 +1,8 @@
 """Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|try|small|tiny]`.
 
 With several workers each seed has a process of its own on the same device, so that one reads text or loads a model
-while another computes. Rows are in FOLDER/rows-seedN.jsonl as soon as they are there; what is not begun in time is
-named there.
+while another computes. Each row is written to FOLDER/rows-seedN.jsonl once it is measured. What there was no
+time to begin is named there.
 """
 
 from __future__ import annotations

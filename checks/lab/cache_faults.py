@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from checks.lab import caches
 from checks.lab.sides import EQUAL, Base, Pair, Says, Side, loaded
 from lengthwise.subjects import LoadedModel
-from lengthwise.subjects.path import KV_CACHES, ReadingPath
+from lengthwise.subjects.path import KV_CACHES, ChosenCache, ReadingPath
 
 PLACES = ("window", "budget", "recent", "start", "block")
 """Settings of a faulty cache that count tokens."""
@@ -31,12 +30,14 @@ def through(layer: type[caches.Sound] | str | None, read: str = "chunks=64", **s
 
     def side(base: Base) -> LoadedModel:
         scaled = {name: value * base.scale if name in PLACES else value for name, value in settings.items()}
-        make: Callable[[Any, int], Any] | None = KV_CACHES[layer] if isinstance(layer, str) else None
+        cache = ChosenCache(layer, KV_CACHES[layer]) if isinstance(layer, str) else None
         if isinstance(layer, type):
             if layer is caches.Stale:
                 scaled["memory"] = {}
-            make = lambda config, _: caches.cache(layer, config.num_hidden_layers, **scaled)  # noqa: E731
-        how = {"path": path(read, base.scale), "make_cache": make}
+            cache = ChosenCache(
+                layer.__name__, lambda config, _: caches.cache(layer, config.num_hidden_layers, **scaled)
+            )
+        how = {"path": path(read, base.scale), "cache": cache}
         return loaded(base.model.model, base.model, head=base.model.head, **how)
 
     return side

@@ -83,7 +83,13 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 def reason(error: BaseException) -> str:
     """The first line of a library's error, cut where it is long."""
-    return ((str(error).splitlines() or [""])[0] or type(error).__name__)[:300]
+    line = (str(error).splitlines() or [""])[0]
+    # That of a missing key or index says nothing alone.
+    return (
+        f"{type(error).__name__}: {line}"
+        if line and isinstance(error, LookupError)
+        else line or type(error).__name__
+    )[:300]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

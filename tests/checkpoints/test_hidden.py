@@ -6,8 +6,17 @@ from peft import PromptTuningConfig, get_peft_model
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
+from transformers import ModernBertDecoderConfig, ModernBertDecoderForCausalLM
 
-from lengthwise.checkpoints import capture_hidden_states, final_hidden_states, unwrap
+from lengthwise.checkpoints import (
+    FullLogits,
+    capture_hidden_states,
+    final_hidden_states,
+    find_head,
+    hidden_states_for,
+    unwrap,
+)
+from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
@@ -129,3 +138,33 @@ def test_virtual_tokens_are_refused():
         model = get_peft_model(tiny_llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
     with pytest.raises(UsageError, match=r"15.*12"):
         final_hidden_states(model, random_ids())
+
+
+def test_the_decoder_is_found_where_transformers_names_another_part():
+    """ModernBERT's `decoder` is its output layer, and Llama 4 gives itself."""
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ids = {
+        "vocab_size": 320,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
+    }
+    bert = ModernBertDecoderForCausalLM(ModernBertDecoderConfig(**sizes, **ids)).eval()
+    llama = tiny_model("llama-gqa")
+    llama.get_decoder = lambda: llama
+    for model in (bert, llama):
+        assert decoder_of(model) is model.model
+        head = find_head(model)
+        with torch.no_grad():
+            found = head.logits(hidden_states_for(model, head, random_ids()))
+            torch.testing.assert_close(found, model(input_ids=random_ids()).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_decoder_that_gives_no_hidden_states_leaves_full_logits():
+    model = tiny_model("llama-gqa")
+    model.get_decoder = lambda: model.model.layers
+    assert isinstance(find_head(model), FullLogits)
+    model.get_decoder = lambda: model.model.layers[0]
+    assert isinstance(find_head(model), FullLogits)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.position_limits import rope_by_input_length
+from lengthwise.checkpoints.position_limits import as_length, rope_by_input_length, trained_length
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.subjects import LoadedModel
@@ -44,3 +45,13 @@ def test_rope_types_of_transformers(kind: str, by_length: str | None):
     config = tiny_model("gemma3-text").config
     config.rope_parameters["sliding_attention"] |= rope
     assert rope_by_input_length(config) == by_length
+
+
+NONE = None, 0, -1, int(1e30), 1e30, float("nan"), "4k"
+
+
+@pytest.mark.parametrize(
+    ("value", "length"), [*((value, None) for value in NONE), (2048, 2048), (4096.0, 4096)]
+)
+def test_a_length_that_is_none_is_not_taken_for_one(value: Any, length: int | None):
+    assert trained_length(SimpleNamespace(max_position_embeddings=value)) == as_length(value) == length

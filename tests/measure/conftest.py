@@ -38,9 +38,9 @@ class FakeModel(LoadedModel):
     ) -> None:
         self.logits, self.vocab_size, self.max_positions = logits, vocab_size, max_positions
         self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
-        self.model, self.path = SimpleNamespace(training=False), ReadingPath()
+        self.model = torch.nn.Module().eval()
         self.config = SimpleNamespace(rope_parameters=None)
-        self.path, self.make_cache = ReadingPath(), None
+        self.path, self.cache = ReadingPath(), None
         # Each row is a function of its own tokens.
         self._proofs = {"None": Proofs({SIDE_BY_SIDE: 1 << 40})}
         self.calls: list[tuple[int, ...]] = []

@@ -139,7 +139,7 @@ def test_a_branch_changes_neither_its_text_nor_the_next(kind: str, path: str) ->
 
 def through(cache: str, path: ReadingPath) -> LoadedModel:
     model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
-    model.make_cache = cache_maker(Subject(model="tiny", kv_cache=cache))
+    model.cache = cache_maker(Subject(model="tiny", kv_cache=cache))
     model.path = path
     return model
 

@@ -25,7 +25,13 @@ from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.head import Head, find_head
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap, whole_tensor
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
-from lengthwise.checkpoints.position_limits import described, max_positions, ropes, trained_length
+from lengthwise.checkpoints.position_limits import (
+    as_length,
+    described,
+    max_positions,
+    ropes,
+    trained_length,
+)
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import read_json
@@ -293,14 +299,14 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
         right = any(abs(has - wanted) <= 1e-6 for _, wanted in states)
         return None if right else (what, f"{scaling_name} is {has:.6g}, not {scaling:.6g}")
     # A recurrent model may have no max_position_embeddings, and 4096 is then as good as any.
-    longest = float(getattr(config, "max_position_embeddings", None) or 4096)
+    longest = float(as_length(getattr(config, "max_position_embeddings", None)) or 4096)
     narrow = [dtype for dtype in (torch.bfloat16, torch.float16) if (actual.to(dtype) == actual).all()]
     near = [state for state, _ in states if torch.allclose(actual, state, rtol=_ROUNDED, atol=2**-24)]
     if narrow and near:
         off = f"{(actual - near[0]).abs().max() * longest:.2g} radians at position {longest:,.0f}"
         return "frequencies rounded", f"{name} was rounded to {narrow[0]}: angles are off by up to {off}"
     own, theta = _OURS.get(kind, kind.removeprefix("lengthwise_")), float(rope["rope_theta"])
-    claimed = own, theta, float(rope.get("factor") or 1), float(rope.get(_LENGTH) or longest)
+    claimed = own, theta, float(rope.get("factor") or 1), float(as_length(rope.get(_LENGTH)) or longest)
     options = {**rope, **getattr(read_extension(config), "options", {})}
     if found := recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
         method, theta, factor, length = found

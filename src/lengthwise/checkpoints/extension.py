@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from lengthwise.checkpoints.position_limits import RECORD, rope_parameters
+from lengthwise.checkpoints.position_limits import RECORD, as_length, rope_parameters
 from lengthwise.errors import UsageError, require, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ScaledRope
@@ -199,7 +199,7 @@ def _plain_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
 
 
 def _original_length(text: Any, given: int | None, name: str) -> int:
-    recorded: int | None = getattr(text, "max_position_embeddings", None)
+    recorded = as_length(getattr(text, "max_position_embeddings", None))
     length = recorded if given is None else given
     if length is None:
         raise UsageError(

@@ -29,6 +29,7 @@ from lengthwise.checkpoints.hidden import (
     view_arguments,
     whole_tensor,
 )
+from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.machine import whole
 
@@ -201,9 +202,14 @@ def _refute(model: nn.Module, head: Head) -> str | None:
     """Why `head` does not give the model's logits; None if it does."""
     input_ids = probe_tokens(model)
     for factor in (1.0, 8.0):
-        with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
-            logits = model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
+        try:
+            with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
+                logits = _all_logits(model, input_ids)
+        except UsageError as error:
+            return error.problem
         own = _at_least_float32(logits)
+        if len(captured) != 1:
+            return f"its decoder runs {len(captured)} times in a forward pass"
         [hidden] = captured
         ours = head.logits((hidden * factor).to(head.weight.device)).to(own.device)
         if ours.shape != own.shape:
@@ -218,16 +224,38 @@ def _refute(model: nn.Module, head: Head) -> str | None:
 
 
 def _check_causal(model: nn.Module) -> None:
-    input_ids = probe_tokens(model)
-    input_ids[1] = input_ids[0]
-    input_ids[1, -1] = (input_ids[0, -1] + 1) % input_ids.max().clamp(min=1)
-    hidden = _at_least_float32(final_hidden_states(model, input_ids))
-    difference = (hidden[0, :-1] - hidden[1, :-1]).abs().max().item()
-    base = unwrap(model)
-    dtype = next(base.parameters()).dtype
-    if difference > TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
-        problem = "is not a causal language model: a prediction depends on a later token"
-        raise UsageError(f"a {type(base).__name__} {problem}")
+    """Look at the logits before a place, of the same tokens and of others from there on.
+
+    In a short text: those that are measured are looked at where they are read (`check_blind`).
+    """
+    dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
+    # Of the same few ids: some of a vocabulary stand for images.
+    one, other = probe_tokens(model).repeat(1, 3)[:, : max_positions(model)]
+    for place in (1, len(one) - 1):
+        changed = torch.cat([one[:place], other[place:]])
+        logits = _at_least_float32(_all_logits(model, torch.stack([one, changed])))
+        difference = (logits[0, :place] - logits[1, :place]).abs().nan_to_num(0).max().item()
+        largest = logits[logits.isfinite()].abs().max().item()
+        if difference > TOLERANCE.get(dtype, 1e-4) * largest:
+            raise looks_ahead(f"a {type(unwrap(model)).__name__}")
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8)."""
+    return bool(getattr(unwrap(model), "is_quantized", False))
+
+
+def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
+    return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
+
+
+def looks_ahead(what: str, tokens: int | None = None) -> UsageError:
+    """What is said of a model whose predictions depend on later tokens, in texts of so many."""
+    where = "" if tokens is None else f" in a text of {tokens:,} tokens"
+    return UsageError(
+        f"{what} is not a causal language model: a prediction depends on a later token{where}",
+        expected="a model whose predictions depend on the tokens before them alone",
+    )
 
 
 def probe_tokens(model: nn.Module) -> Tensor:

@@ -120,13 +120,23 @@ def decoder_of(model: nn.Module) -> nn.Module:
         UsageError: the model has no such part.
     """
     base = unwrap(model)
-    decoder = base.get_decoder()
-    if decoder is base:
-        # That of Llama 4, whose prefix is not the name of its part (transformers 5.24).
-        decoder = getattr(base, "model", base)
-    if decoder is base or not isinstance(decoder, nn.Module):
-        raise UsageError(f"a {type(base).__name__} is not a transformers causal language model")
-    return decoder
+    # transformers takes what has a likely name: that may be the output layer (ModernBERT), or there is none, and it
+    # gives the model itself (Llama 4, whose prefix is not the name of its part).
+    none = base, base.get_output_embeddings()
+    for found in (base.get_decoder(), base.base_model, getattr(base, "model", None)):
+        if isinstance(found, nn.Module) and not any(found is each for each in none):
+            return found
+    raise UsageError(f"a {type(base).__name__} is not a transformers causal language model")
+
+
+def _last_hidden_states(decoder: nn.Module, output: Any) -> Tensor:
+    try:
+        return output["last_hidden_state"]
+    except (LookupError, TypeError):
+        raise UsageError(
+            f"the {type(decoder).__name__} gives no final hidden states",
+            expected="a decoder whose output has a last_hidden_state",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -162,8 +172,8 @@ def capture_hidden_states(
             )
         return
 
-    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        captured.append(output["last_hidden_state"])
+    def hook(module: nn.Module, _inputs: Any, output: Any) -> Any:
+        captured.append(_last_hidden_states(module, output))
         if passed_on is not None:
             output["last_hidden_state"] = passed_on(captured[-1])
         return output

@@ -15,6 +15,14 @@ RECORD = "lengthwise_extension"
 _LENGTH = "original_max_position_embeddings"
 
 
+_ENDLESS = 2**40
+
+
+def as_length(value: Any) -> int | None:
+    """A length in a configuration; None for what means "no limit" or nothing: None, 0, -1 (XLNet), 1e30."""
+    return int(value) if isinstance(value, int | float) and 1 <= value < _ENDLESS else None
+
+
 def max_positions(model: nn.Module) -> int | None:
     """Rows of the model's table of positions; None if it computes positions (rope, ALiBi).
 
@@ -22,7 +30,7 @@ def max_positions(model: nn.Module) -> int | None:
     """
     base = unwrap(model)
     config: Any = base.config
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    limit = as_length(getattr(config.get_text_config(), "max_position_embeddings", None))
     learned = any(
         isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES
         for name, module in base.named_modules()
@@ -79,9 +87,9 @@ def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension; None if the configuration does not say."""
     if record := getattr(config, RECORD, None):
         return int(record["original_length"])
-    recorded = [rope.get("original_max_position_embeddings") for rope in ropes(config).values()]
+    recorded = [rope.get(_LENGTH) for rope in ropes(config).values()]
     lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
-    return next((int(length) for length in lengths if length), None)
+    return next((length for length in map(as_length, lengths) if length), None)
 
 
 def described(rope: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ class Endpoint:
         self._card = card_of(self._client, served_model)
         self.served_model: str = self._card["id"]
         length = self._card.get("max_model_len")
-        self.served_length: int | None = length if isinstance(length, int) else None
+        self.served_length: int | None = length if isinstance(length, int) and length > 0 else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
         if tokenizer is None:
             tokenizer = served_tokenizer(self._card)

@@ -105,7 +105,8 @@ class LlamaCpp:
         weakref.finalize(self, c.llama_model_free, self._model)
         self._vocabulary = c.llama_model_get_vocab(self._model)
         self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
-        self.trained_length: int | None = c.llama_model_n_ctx_train(self._model)
+        # 0 where the file does not say.
+        self.trained_length: int | None = max(0, c.llama_model_n_ctx_train(self._model)) or None
         if (named := subject.tokenizer or tokenizer) is None:
             own = ResolvedModel(self.name, str(self.file.parent))
             named = read_tokenizer(own, gguf_file=self.file.name)

@@ -50,7 +50,7 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
         from lengthwise.subjects.llama_cpp import LlamaCpp
 
         return LlamaCpp(subject, tokenizer=tokenizer)
-    path, make_cache = reading_path(subject), cache_maker(subject)
+    path, cache = reading_path(subject), cache_maker(subject)
     model: Any
     if subject.kind == "endpoint":
         from lengthwise.subjects.endpoint import Endpoint
@@ -65,7 +65,7 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
         same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
         how = {"quantization": subject.quantize, "attn_implementation": subject.attn}
         model = load(subject.model, **how, **same)
-        model.make_cache = make_cache
+        model.cache = cache
     model.path = path
     return model
 

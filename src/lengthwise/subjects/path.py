@@ -108,7 +108,17 @@ KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
 """
 
 
-def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
+@dataclass(frozen=True)
+class ChosenCache:
+    """A cache that the user names."""
+
+    option: str
+    """As the user writes it."""
+    make: Callable[[Any, int], Any]
+    """(configuration of the text model, most tokens) -> Cache."""
+
+
+def cache_maker(subject: Subject) -> ChosenCache | None:
     """What makes the subject's cache for a sequence, of the text model's configuration; None: the model does.
 
     Raises:
@@ -120,7 +130,8 @@ def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
     if subject.kv_cache is not None and subject.kv_cache not in KV_CACHES:
         raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
     if subject.cache is None:
-        return None if subject.kv_cache is None else KV_CACHES[subject.kv_cache]
+        kind = subject.kv_cache
+        return None if kind is None else ChosenCache(f"kv_cache={kind}", KV_CACHES[kind])
     if "" not in sys.path:
         # A module in the current folder, as `python -m` finds it.
         sys.path.append("")
@@ -137,4 +148,4 @@ def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
             "model's configuration)",
         )
     takes = len(inspect.signature(make).parameters) > 0
-    return lambda config, _: make(*[config] * takes)
+    return ChosenCache(f"cache={subject.cache}", lambda config, _: make(*[config] * takes))

@@ -27,6 +27,7 @@ from lengthwise.checkpoints.hidden import (
     hidden_states_and_output,
 )
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
+from lengthwise.subjects.plain_pass import undrawn
 from lengthwise.subjects.weights import reported
 
 if TYPE_CHECKING:
@@ -92,16 +93,10 @@ class PieceReader:
             arguments |= self._continuing
         if self._padded:
             arguments["attention_mask"] = self._mask
-        try:
-            hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments)
-        except Exception as error:
-            if not self._own or isinstance(error, LengthwiseError | torch.OutOfMemoryError):
-                raise
-            raise UsageError(
-                f"{model.name} cannot be read through a {type(self._cache).__name__}: {reason(error)}",
-                expected="a cache that has what its layers keep",
-            ) from error
+        hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments)
         self._frequencies = model.frequencies.kept
+        if first and not self._padded:
+            model.check_blind(ids, hidden)
         return hidden
 
     @torch.no_grad()
@@ -151,13 +146,35 @@ class PieceReader:
         # Its first use reads a few tokens to prove it.
         model, head = self._model, self._model.head
         model.frequencies.set(self._frequencies)
-        with reported(model.model, arguments["input_ids"].numel()):
-            if isinstance(head, Head):
-                hidden, output = hidden_states_and_output(model.model, **arguments)
-            else:
-                output = model.model(**arguments)
-                hidden = output.logits
+        ids = arguments["input_ids"]
+        with reported(model.model, ids.numel()), undrawn(model.name, ids.shape[1]):
+            try:
+                if isinstance(head, Head):
+                    hidden, output = hidden_states_and_output(model.model, **arguments)
+                else:
+                    output = model.model(**arguments)
+                    hidden = output.logits
+            # Caches and models that do not fit fail in many ways.
+            except Exception as error:
+                if isinstance(error, LengthwiseError | torch.OutOfMemoryError):
+                    raise
+                raise self._cannot(error) from error
         return model.at_head(hidden), cache_among(output)
+
+    def _cannot(self, error: Exception) -> UsageError:
+        model, chosen = self._model, self._model.cache
+        if chosen is not None and self._own:
+            what, fix = (
+                f"a {type(self._cache).__name__} ({chosen.option})",
+                f"leave {chosen.option} out, or name another cache",
+            )
+        else:
+            what, fix = "a cache", "leave out what asks for one (read, kv_cache): it is read in one pass"
+        return UsageError(
+            f"{model.name} cannot be read through {what}: {reason(error)}",
+            expected="a cache that its layers can continue",
+            fix=fix,
+        )
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own.
@@ -219,19 +236,23 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
     Raises:
         UsageError, MissingError: it cannot be made for this model.
     """
-    if model.make_cache is None:
+    chosen = model.cache
+    if chosen is None:
         return None
     try:
-        return model.make_cache(model.config, tokens)
-    # An offloaded cache without CUDA fails an assertion.
-    except (ImportError, ValueError, TypeError, AssertionError) as error:
+        return chosen.make(model.config, tokens)
+    # An offloaded cache without CUDA fails an assertion, unknown kinds of layers a look-up.
+    except Exception as error:
         kind = MissingError if isinstance(error, ImportError) else UsageError
-        raise kind(f"the cache of {model.name} cannot be made: {reason(error)}") from error
+        raise kind(
+            f"{chosen.option} cannot be made for {model.name}: {reason(error)}",
+            fix=f"leave {chosen.option} out, or name another cache",
+        ) from error
 
 
 @torch.no_grad()
 def read_along(model: Weights, ids: Tensor) -> Tensor:
-    """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.make_cache`.
+    """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.cache`.
 
     Texts of one length go side by side where that gives what each gives by itself.
 

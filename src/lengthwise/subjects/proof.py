@@ -31,6 +31,8 @@ class Proofs:
     """Over how many tokens each shortcut was proven; 0 if it failed."""
     padded: dict[str, int] = field(default_factory=dict)
     """The most padding of a row in that proof."""
+    blind_up_to: int = 0
+    """The longest text whose beginning was seen not to depend on its end."""
 
     def failed(self, shortcut: str) -> bool:
         """Whether the shortcut was given up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.head import FullLogits, Head, NonFiniteLogits, find_head, hidden_states_for
+from lengthwise.checkpoints.head import (
+    FullLogits,
+    Head,
+    NonFiniteLogits,
+    find_head,
+    hidden_states_for,
+    is_quantized,
+)
 from lengthwise.checkpoints.hidden import decoder_of, device_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
@@ -23,7 +30,8 @@ from lengthwise.checkpoints.position_limits import (
 )
 from lengthwise.errors import UsageError
 from lengthwise.progress import advance, watched
-from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.path import ChosenCache, ReadingPath
+from lengthwise.subjects.plain_pass import check_blind, undrawn
 from lengthwise.subjects.proof import Proofs
 from lengthwise.subjects.reading import Rows
 
@@ -50,7 +58,7 @@ class Weights:
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
         path: which tokens one forward pass reads.
-        make_cache: (configuration, most tokens) -> the cache of that path; None: the model makes it.
+        cache: the cache of that path; None: the model makes its own.
     """
 
     model: Any
@@ -62,7 +70,7 @@ class Weights:
     max_positions: int | None = field(init=False, repr=False)
     _proofs: dict[str, Proofs] = field(init=False, repr=False, compare=False, default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
-    make_cache: Callable[[Any, int], Any] | None = field(default=None, repr=False)
+    cache: ChosenCache | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()
@@ -133,8 +141,12 @@ class Weights:
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if the model has no positions for `tokens` tokens, or is in training mode."""
         check_positions_fit(self.max_positions, tokens, name=self.name)
-        if self.model.training:
-            raise UsageError(f"{self.name} is in training mode", fix="call model.eval() before measuring")
+        for part, module in self.model.named_modules():
+            if module.training:
+                where = f" (its part {part})" if part else ""
+                raise UsageError(
+                    f"{self.name} is in training mode{where}", fix="call model.eval() before measuring"
+                )
 
     @torch.no_grad()
     def hidden_states(
@@ -146,24 +158,40 @@ class Weights:
         attends to all tokens before it. Without position ids and a mask, the rows are whole texts.
 
         Raises:
-            UsageError: more positions than the model's table has.
+            UsageError: more positions than the model's table has, or a model that is not the same each time or sees
+                later tokens.
         """
         if self.max_positions is not None:
             needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
             check_positions_fit(self.max_positions, needed, name=self.name)
+        with reported(self.model, input_ids.numel()):
+            hidden = self.run(input_ids, position_ids=position_ids, attention_mask=attention_mask)
+        if position_ids is None and attention_mask is None:
+            self.check_blind(input_ids, hidden)
+        return hidden
+
+    def run(
+        self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """As `hidden_states`, which looks at what this gives."""
         # Its first use reads a few tokens to prove it.
         device, head = self.device, self.head
         self.frequencies.set(self.frequencies.fresh)
-        with reported(self.model, input_ids.numel()):
-            hidden = hidden_states_for(
-                self.model,
-                head,
-                input_ids.to(device),
-                position_ids=None if position_ids is None else position_ids.to(device),
-                attention_mask=None if attention_mask is None else attention_mask.to(device),
-                whole=position_ids is None and attention_mask is None,
-            )
+        arguments = {
+            "position_ids": None if position_ids is None else position_ids.to(device),
+            "attention_mask": None if attention_mask is None else attention_mask.to(device),
+        }
+        whole = position_ids is None and attention_mask is None
+        with undrawn(self.name, input_ids.shape[1]):
+            hidden = hidden_states_for(self.model, head, input_ids.to(device), **arguments, whole=whole)
         return self.at_head(hidden)
+
+    def check_blind(self, input_ids: Tensor, hidden: Tensor) -> None:
+        """See `lengthwise.subjects.plain_pass`."""
+        # Frequencies may follow the length of the text, and its beginning is then another text.
+        if self.rope_by_length is None:
+            coarse = is_quantized(self.model)
+            check_blind(input_ids, hidden, self.run, self.proofs, coarse=coarse, name=self.name)
 
     def at_head(self, hidden: Tensor) -> Tensor:
         """Hidden states on the device of the output head, which may be another than that of the last layer."""

@@ -1,0 +1,102 @@
+"""What a plain pass must be, or no number of it means anything: the same each time, and blind to later tokens.
+
+Both are looked at where a text is read, at its length: hashing, sorting or pooling of tokens often begins beyond a
+length, and a model may look ahead farther than any short text is long.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.checkpoints.head import looks_ahead
+from lengthwise.errors import LengthwiseError, UsageError, reason
+from lengthwise.subjects.proof import Proofs, differs
+
+BEGINNING = 64
+"""Tokens that are read again alone: of a long text next to nothing."""
+
+
+@contextmanager
+def undrawn(name: str, tokens: int) -> Iterator[None]:
+    """A forward pass over `tokens` tokens that draws no random numbers.
+
+    Raises:
+        UsageError: it drew some (what is drawn and changes nothing is refused, too), or the model's own code fails.
+    """
+    before = _random_states()
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, LengthwiseError | torch.OutOfMemoryError) or not _is_theirs(error):
+            raise
+        raise UsageError(
+            f"{name} cannot read {tokens:,} tokens: {reason(error)}",
+            expected="a model that reads a text of any length, at the positions 0, 1, ...",
+        ) from error
+    if _random_states() != before:
+        raise UsageError(
+            f"{name} draws random numbers when it reads {tokens:,} tokens, and does not say the same twice",
+            expected="a model that gives the same numbers each time (no hashing by chance, no dropout)",
+            fix="use shorter texts, if it draws only beyond a length, or another model",
+        )
+
+
+def _is_theirs(error: Exception) -> bool:
+    """Whether it comes from the model's own code: of transformers, or what that loads from the hub."""
+    files = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
+    last = next((parts for parts in reversed(files) if "torch" not in parts), ())
+    return bool({"transformers", "transformers_modules"} & {*last})
+
+
+def _random_states() -> list[Any]:
+    """Of every generator that a module uses unless it makes its own."""
+    _, keys, place, *_ = np.random.get_state()
+    tensors = [
+        torch.get_rng_state(),
+        *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()),
+    ]
+    return [random.getstate(), keys.tobytes(), place, *(each.numpy().tobytes() for each in tensors)]
+
+
+def check_blind(
+    ids: Tensor, rows: Tensor, run: Callable[[Tensor], Tensor], proofs: Proofs, *, coarse: bool, name: str
+) -> None:
+    """Compare the first rows of the longest texts so far with those of their beginning, which is read alone.
+
+    Args:
+        ids: whole texts, [B, T].
+        rows: what the head takes for them, [B, T, ...].
+        run: one pass: ids -> rows.
+        proofs: what is known of the model.
+        coarse: whether what is read at once is rounded together, so that differences as in 16 bits are none.
+        name: the model's.
+
+    Raises:
+        UsageError: it is not rounding that they differ by: rows change with the tokens that follow them.
+    """
+    length = ids.shape[1]
+    size = min(BEGINNING, length // 2)
+    if not size or length <= proofs.blind_up_to:
+        return
+
+    def first(rows: Tensor) -> Tensor:
+        # What is not finite is refused where it is scored.
+        found = rows[0, :size].nan_to_num(0.0, 0.0, 0.0)
+        return found.bfloat16() if coarse else found
+
+    text = ids[:1]
+    if differs(first(rows), first(run(text[:, :size]))) is not None:
+        # In one shape, kernels round alike.
+        other = torch.cat([text[:, :size], text[:, :1].expand(1, length - size)], dim=1)
+        if differs(first(run(text)), first(run(other))) is not None:
+            raise looks_ahead(name, length)
+    proofs.blind_up_to = length

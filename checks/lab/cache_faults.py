@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from checks.lab import caches
 from checks.lab.sides import EQUAL, Base, Pair, Says, Side, loaded
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.path import KV_CACHES, ChosenCache, ReadingPath
 
-PLACES = ("window", "budget", "recent", "start", "block")
+PLACES = ("window", "sinks", "budget", "recent", "start", "block")
 """Settings of a faulty cache that count tokens."""
 
 
@@ -103,6 +105,38 @@ PAIRS = (
         128,
         through(caches.Miscounts, "chunks=32", start=128),
     ),
+    _late("forgets all but 72 tokens, passes of 50", 100, through(_Forgets, "chunks=50", window=72)),
+    _late("forgets all but 400 tokens, bfloat16", 448, through(_Forgets, window=400), **_HALF),
+    _late("forgets every other old token", 128, through(caches.EveryOther)),
+    _late("forgets every other old token, bfloat16", 128, through(caches.EveryOther), **_HALF),
+    _late("a block of 64 tokens is lost", 192, through(caches.Loses)),
+    _late(
+        "a block of 64 tokens is lost, passes of 32, bfloat16",
+        160,
+        through(caches.Loses, "chunks=32"),
+        **_HALF,
+    ),
+    _late("overwrites the oldest tokens", 256, through(caches.Overwrites)),
+    _late(
+        "keys turned a position too far after 300 tokens, bfloat16",
+        256,
+        through(caches.Miscounts, start=300),
+        **_HALF,
+    ),
+    _once_read("two heads are swapped", through(caches.SwapsHeads)),
+    _once_read("the last token of every pass is lost", through(caches.LosesLast), "first tokens"),
+    _once_read(
+        "the last token of every pass is lost, passes of 128, bfloat16",
+        through(caches.LosesLast, "chunks=128"),
+        "first tokens",
+        **_HALF,
+    ),
+    _once_read(
+        "one head of one layer is not cached, decoded",
+        through(caches.Drops, "decode=16", head=1, only=1),
+        lengths=(128, 256),
+        windows=2,
+    ),
     _once_read("one head is not cached", through(caches.Drops, head=0)),
     _once_read(
         "one head is not cached, bfloat16, passes of 128",
@@ -116,6 +150,8 @@ PAIRS = (
     Pair("rows of a batch are mixed in one layer", EQUAL, through(caches.MixesRows, "chunks=128", only=0)),
     Pair("64 stale keys of the last prompt", STALE, through(caches.Stale), windows=4),
     Pair("16 stale keys of the last prompt", STALE, through(caches.Stale, block=16), windows=4),
+    _once_read("FP8", through(_Rounds, stored_as=torch.float8_e4m3fn)),
+    _once_read("FP8, bfloat16", through(_Rounds, stored_as=torch.float8_e4m3fn), **_HALF),
     _once_read("8 bits", through(_Rounds, bits=8)),
     _once_read("4 bits", through(_Rounds)),
     _once_read("4 bits, bfloat16, passes of 128", through(_Rounds, "chunks=128"), **_HALF),

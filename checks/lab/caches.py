@@ -56,6 +56,67 @@ class Thins(Sound):
         return found
 
 
+class EveryOther(Sound):
+    """Of all but the most recent tokens every second one is forgotten, by its place in the text."""
+
+    recent = 64
+    places: tuple[int, ...] = ()
+    """Where the tokens that are still held stood in the text."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = super().update(key_states, value_states, *args, **kwargs)
+        places = [*self.places, *range(self.seen - key_states.shape[-2], self.seen)]
+        kept = [i for i, place in enumerate(places) if place % 2 == 0 or i >= len(places) - self.recent]
+        self.places = tuple(places[i] for i in kept)
+        self.keep(kept)
+        return found
+
+
+class Loses(Sound):
+    """A block of tokens is lost once it was read."""
+
+    start, block = 128, 64
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        old = keys.shape[-2] - key_states.shape[-2]
+        values[:, :, min(self.start, old) : min(self.start + self.block, old)] = 0
+        return keys, values
+
+
+class LosesLast(Sound):
+    """The last token of the pass before is lost, as by a count that is off by one."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        if old := keys.shape[-2] - key_states.shape[-2]:
+            values[:, :, old - 1] = 0
+        return keys, values
+
+
+class Overwrites(Sound):
+    """A ring: what does not fit the budget takes the places of the oldest tokens, with their positions."""
+
+    budget = 200
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        found = [each.clone() for each in super().update(key_states, value_states, *args, **kwargs)]
+        over = min(max(0, found[0].shape[-2] - key_states.shape[-2] - self.budget), self.budget)
+        for states in found:
+            states[:, :, :over] = states[:, :, self.budget : self.budget + over]
+        return found[0], found[1]
+
+
+class SwapsHeads(Sound):
+    """The values of the first two heads are read back in each other's place."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        keys, values = (each.clone() for each in super().update(key_states, value_states, *args, **kwargs))
+        old = slice(0, keys.shape[-2] - key_states.shape[-2])
+        values[:, [0, 1], old] = values[:, [1, 0], old]
+        return keys, values
+
+
 class OffByOne(Sound):
     """After `start` tokens what is read back is rolled by one place: the values, the keys, or both in turn."""
 
@@ -110,16 +171,20 @@ class Stale(Sound):
 
 
 class Rounds(Sound):
-    """Keys and values in few bits, by token or by channel; the tokens of this pass are still exact."""
+    """Keys and values in few bits, by token or by channel, or as FP8; the tokens of this pass are still exact."""
 
     bits, parts, over = 4, ("keys", "values"), -1
+    stored_as: torch.dtype | None = None
 
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         exact = [states.clone() for states in super().update(key_states, value_states, *args, **kwargs)]
         new = key_states.shape[-2]
         for name in self.parts:
             states = getattr(self, name)
-            states[:, :, -new:] = rounded(states[:, :, -new:], self.bits, over=self.over)
+            own = states[:, :, -new:]
+            states[:, :, -new:] = (
+                own.to(self.stored_as) if self.stored_as else rounded(own, self.bits, over=self.over)
+            )
         return exact[0], exact[1]
 
 

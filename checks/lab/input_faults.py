@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
@@ -53,6 +54,30 @@ def _only_named(tokenizer: Any) -> None:
     tokenizer.bos_token = tokenizer.convert_ids_to_tokens(0)
 
 
+def _without_a_merge(index: int) -> Callable[[Any], None]:
+    """It lacks one of the merges that it was trained with."""
+
+    def change(tokenizer: Any) -> None:
+        told = json.loads(tokenizer.backend_tokenizer.to_str())
+        told["model"]["merges"].pop(index)
+        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(told))
+
+    return change
+
+
+def _swapped(one: int, other: int) -> Callable[[Any], None]:
+    """Two tokens have each other's id."""
+
+    def change(tokenizer: Any) -> None:
+        told = json.loads(tokenizer.backend_tokenizer.to_str())
+        ids: dict[str, int] = told["model"]["vocab"]
+        names = {index: name for name, index in ids.items()}
+        ids[names[one]], ids[names[other]] = other, one
+        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(told))
+
+    return change
+
+
 def before(*tokens: int) -> Side:
     """A side that reads these tokens before every text, as a server with a chat template does."""
 
@@ -92,6 +117,10 @@ _PLANTED = (
     Pair(
         "B's tokenizer writes curly quotes", OTHER_TEXT, tokenizes(_normalizes(normalizers.Replace("'", "’")))
     ),
+    Pair("B's tokenizer lacks a merge", OTHER_TEXT, tokenizes(_without_a_merge(200))),
+    Pair("B's tokenizer has two ids swapped", OTHER_TEXT, tokenizes(_swapped(300, 301))),
+    Pair("B's tokenizer adds a token at the end", OTHER_TEXT, tokenizes(adds(0, bos=False, at_end=True))),
+    Pair("BOS twice", PREFIX, before(0, 0), a=before(0)),
     Pair("a token before every text", PREFIX, before(0)),
     Pair(
         "a token before every text, bfloat16",

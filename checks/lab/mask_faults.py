@@ -88,6 +88,14 @@ def _from(what: str, place: int, b: Side, **more: Any) -> Pair:
     return Pair(what, says, b, **more)
 
 
+def _hides(token: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda row, column: (column <= row) & ((column != token) | (row == token))
+
+
+def _blocks(tokens: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda row, column: (column <= row) & (row // tokens == column // tokens)
+
+
 PAIRS = (
     Pair("every row sees the next token", ANYWHERE, masked(lambda row, column: column <= row + 1)),
     Pair(
@@ -98,9 +106,31 @@ PAIRS = (
     ),
     Pair(
         "every row sees the last token",
-        Says(("unstable",), words=("what follows",)),
+        Says(
+            ("all positions", "growing", "first tokens"), words=("what follows",), never=(*NEVER, "precision")
+        ),
         masked(lambda row, column: (column <= row) | (column == 500)),
     ),
+    _from(
+        "every row from 300 on sees the next token",
+        300,
+        masked(lambda row, column: column <= row + (row >= 300)),
+    ),
+    Pair(
+        "the first 64 tokens see each other",
+        Says(("first tokens",), never=(*NEVER[:1], "precision")),
+        masked(lambda row, column: (column <= row) | ((row < 64) & (column < 64))),
+    ),
+    Pair(
+        "no row sees the token before it",
+        ANYWHERE,
+        masked(lambda row, column: (column <= row) & (column != row - 1)),
+    ),
+    _from("token 50 is seen by no later row", 50, masked(_hides(50))),
+    _from("token 300 is seen by no later row, bfloat16", 300, masked(_hides(300)), **_HALF),
+    _from("rows see their block of 128 alone", 128, masked(_blocks(128))),
+    _from("rows see their block of 160 alone, bfloat16", 160, masked(_blocks(160)), **_HALF),
+    _from("a window of 448 in one layer, bfloat16", 448, window_in((1,), 448), **_HALF),
     Pair("the next token is known: 2 nats", FUTURE, knows(2.0)),
     Pair("the next token is known: 6 nats", FUTURE, knows(6.0), lengths=(256,)),
     Pair("the next token is known: 0.2 nats, bfloat16", FUTURE, knows(0.2), **_HALF),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,15 @@ def rope(parameters: dict[str, Any], **more: Any) -> Side:
             scaled[original] = parameters[original] * base.scale
         return scaled
 
-    return configured(rope_parameters=of_base, max_position_embeddings=lambda base: 512 * base.scale, **more)
+    reach = more.pop("reach", 512)
+    return configured(
+        rope_parameters=of_base, max_position_embeddings=lambda base: reach * base.scale, **more
+    )
+
+
+def by_length(factor: float = 4.0, reach: int = 128) -> Side:
+    """A side whose rope is that of the length of its input, where that is beyond `reach` tokens."""
+    return rope({"rope_type": "dynamic", "factor": factor, "rope_theta": 1e4}, reach=reach)
 
 
 def at(positions: Callable[[Tensor], Tensor]) -> Side:
@@ -61,6 +70,40 @@ def frequencies(how: Callable[[Tensor], Tensor]) -> Side:
     return changed(change)
 
 
+def in_layer(index: int, how: Callable[[Tensor], Tensor]) -> Side:
+    """A side with other frequencies of the rope in one layer alone."""
+
+    def change(model: Any) -> None:
+        attention, own = model.model.layers[index].self_attn, copy.deepcopy(model.model.rotary_emb)
+        own.inv_freq = how(own.inv_freq.float())
+        plain = attention.forward
+
+        def forward(hidden_states: Tensor, position_embeddings: Any = None, **more: Any) -> Any:
+            places = torch.arange(hidden_states.shape[1])[None]
+            return plain(hidden_states, position_embeddings=own(hidden_states, places), **more)
+
+        attention.forward = forward
+
+    return changed(change)
+
+
+def another_base(ratio: float) -> Callable[[Tensor], Tensor]:
+    """Frequencies of a rope with another base, which is `ratio` times as large."""
+
+    def how(each: Tensor) -> Tensor:
+        return each * ratio ** -(torch.arange(len(each)) / len(each))
+
+    return how
+
+
+def _attention_scaled(ratio: float) -> Side:
+    def change(model: Any) -> None:
+        for layer in model.model.layers:
+            layer.self_attn.scaling *= ratio
+
+    return changed(change)
+
+
 def _no_attention_factor(model: Any) -> None:
     model.model.rotary_emb.attention_scaling = 1.0
 
@@ -77,6 +120,12 @@ def _from(what: str, place: int, b: Side, **more: Any) -> Pair:
 
 
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
+LENGTH = Says(
+    ("all positions", "from a place", "growing", "first tokens"),
+    words=("length",),
+    never=("cache", "bos", "precision"),
+)
+"""Each side repeats itself, and one predicts the same otherwise where more follows."""
 PAIRS = (
     _differs("base 1,000,000 for 10,000", rope(PLAIN | {"rope_theta": 1e6})),
     _differs("base 15,000 for 10,000", rope(PLAIN | {"rope_theta": 1.5e4})),
@@ -98,15 +147,22 @@ PAIRS = (
     _differs("llama3 x4 for x8", rope(LLAMA3 | {"factor": 4.0}), rope(LLAMA3)),
     Pair(
         "a rope that depends on the length of the input",
-        Says(
-            ("all positions", "from a place", "growing"), place=128, words=("length",), never=("cache", "bos")
-        ),
-        configured(
-            rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
-            max_position_embeddings=lambda base: 128 * base.scale,
-        ),
+        LENGTH,
+        by_length(),
         lengths=(96, 512),
     ),
+    Pair("a rope that depends on the length of the input, one length", LENGTH, by_length(reach=256)),
+    Pair("a rope that depends on the length of the input, bfloat16", LENGTH, by_length(reach=256), **_HALF),
+    Pair("the rope of one side alone depends on the length", LENGTH, lambda base: base.model, a=by_length()),
+    _differs("ropes that depend on the length, x2 for x4", by_length(2.0), by_length()),
+    _differs("base 9,900 for 10,000", rope(PLAIN | {"rope_theta": 9900.0})),
+    _differs("base 2 % larger in one layer", in_layer(1, another_base(1.02))),
+    _differs("base twice as large in one layer, bfloat16", in_layer(0, another_base(2.0)), **_HALF),
+    _differs("linear x1.02 too much", rope(LINEAR | {"factor": 4.08}), rope(LINEAR)),
+    _differs("attention scaled by 1.05", _attention_scaled(1.05)),
+    _differs("attention scaled by 1.05, bfloat16", _attention_scaled(1.05), **_HALF),
+    _from("positions jump back by 64 at token 320", 320, at(lambda p: p - 64 * (p >= 320))),
+    _from("positions run twice as fast from 200 to 264", 200, at(lambda p: p + (p - 200).clamp(0, 64))),
     _from("positions jump by 1 at token 256", 256, at(lambda p: p + (p >= 256))),
     _from("positions jump by 1 at token 100", 100, at(lambda p: p + (p >= 100))),
     _from("positions jump by 512 at token 300", 300, at(lambda p: p + 512 * (p >= 300))),

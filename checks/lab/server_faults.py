@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -76,6 +79,81 @@ def wavers(size: float, one_in: int = 1) -> Callable[[], dict[str, Any]]:
     return make
 
 
+def replicas(of: Side, answers: Callable[[], Callable[[list[int]], bool]], **how: Any) -> Side:
+    """Two models behind one address; `answers` makes what says of which requests the other one takes.
+
+    The probes of a few tokens go to the first.
+    """
+
+    def side(base: Base) -> Endpoint:
+        plain, other, takes = base.model.model, of(base).model, answers()
+
+        class Both(torch.nn.Module):
+            def forward(self, ids: Tensor) -> Any:
+                return (other if ids.shape[1] >= 100 and takes(ids[0].tolist()) else plain)(ids)
+
+        served = copy.copy(base.model)
+        served.__dict__["model"] = Both()
+        return server(lambda _: served, **how)(base)
+
+    return side
+
+
+def _one_text_in(count: int) -> Callable[[], Callable[[list[int]], bool]]:
+    """The same text always goes to the same model."""
+
+    def make() -> Callable[[list[int]], bool]:
+        texts: dict[tuple[int, ...], int] = {}
+        return lambda ids: texts.setdefault(tuple(ids), len(texts)) % count == 1
+
+    return make
+
+
+def _one_request_in(count: int) -> Callable[[], Callable[[list[int]], bool]]:
+    """Any request, whatever its text."""
+
+    def make() -> Callable[[list[int]], bool]:
+        draw = random.Random(1)
+        return lambda ids: draw.random() < 1 / count
+
+    return make
+
+
+def _begun_by(*tokens: int) -> Side:
+    """A model that reads a template before every text, of which nothing is said."""
+
+    def side(base: Base) -> Any:
+        plain = base.model.model
+
+        class Begun(torch.nn.Module):
+            def forward(self, ids: Tensor) -> Any:
+                logits = plain(torch.cat([torch.tensor([tokens]), ids], dim=1)).logits[:, len(tokens) :]
+                return SimpleNamespace(logits=logits)
+
+        served = copy.copy(base.model)
+        served.__dict__["model"] = Begun()
+        return served
+
+    return side
+
+
+def _cut_on_the_left(most: int) -> Callable[[list[int]], list[int]]:
+    """Only the last tokens of a long prompt are read."""
+    return lambda ids: ids if len(ids) <= most else [*[0] * (len(ids) - most), *ids[-most:]]
+
+
+def _likeliest(share: float) -> Callable[[Tensor], Tensor]:
+    """The likeliest tokens that have this share alone have a probability."""
+
+    def predicts(log_p: Tensor) -> Tensor:
+        values, order = log_p.sort(-1, descending=True)
+        kept = values.exp().cumsum(-1) - values.exp() < share
+        values = values.masked_fill(~kept, -math.inf).log_softmax(-1).clamp(min=-20)
+        return torch.empty_like(log_p).scatter_(-1, order, values)
+
+    return predicts
+
+
 def _dropped(ids: list[int]) -> list[int]:
     """The token at 100 is missing; what follows is read a place earlier."""
     return ids if len(ids) <= 100 else [*ids[:100], *ids[101:], ids[-1]]
@@ -102,7 +180,10 @@ def _tempered(temperature: float) -> Callable[[Tensor], Tensor]:
 NEVER = ("bos", "sliding window")
 EVERYWHERE = Says(("all positions",), never=NEVER)
 SOME = Says(("some windows",), never=(*NEVER, "precision"))
+CUT = Says(("first tokens",), words=("beginning",), never=("cache", "sliding window", "precision"))
+BETTER = Says(("all positions", "growing"), "better", words=("no log-probabilities",), never=NEVER)
 SHORT: dict[str, Any] = {"lengths": (256,), "windows": 4}
+TEN: dict[str, Any] = {"lengths": (256,), "windows": 10}
 PAIRS = (
     Pair("temperature 0.7", EVERYWHERE, server(predicts=_tempered(0.7)), **SHORT),
     Pair("temperature 0.9", EVERYWHERE, server(predicts=_tempered(0.9)), **SHORT),
@@ -151,6 +232,26 @@ PAIRS = (
         "one answer in three wavers",
         Says(("unstable", "some windows")),
         server(make=wavers(1.0, one_in=3)),
+        **SHORT,
+    ),
+    Pair("another model answers one text in ten", SOME, replicas(noise(0.3), _one_text_in(10)), **TEN),
+    Pair("another model answers one text in four", SOME, replicas(noise(0.3), _one_text_in(4)), **SHORT),
+    Pair(
+        "another model answers any request in ten",
+        Says(("some windows", "unstable"), never=(*NEVER, "precision")),
+        replicas(noise(0.3), _one_request_in(10)),
+        **TEN,
+    ),
+    Pair("long prompts are cut on the left", CUT, server(reads=_cut_on_the_left(128)), **SHORT),
+    Pair("the beginning of long prompts is cut", CUT, server(reads=_cut_on_the_left(200)), **SHORT),
+    Pair("a template before every prompt", CUT, server(_begun_by(0, 40, 50, 60, 70)), **SHORT),
+    Pair("logarithms to base 10", BETTER, server(predicts=lambda log_p: log_p / math.log(10)), **SHORT),
+    Pair("logarithms to base 2", EVERYWHERE, server(predicts=lambda log_p: log_p / math.log(2)), **SHORT),
+    Pair("log p of at least -5", BETTER, server(predicts=lambda log_p: log_p.clamp(min=-5)), **SHORT),
+    Pair(
+        "only tokens of the likeliest 90 %",
+        Says(("all positions", "some tokens", "growing"), "worse", never=(*NEVER, "precision")),
+        server(predicts=_likeliest(0.9)),
         **SHORT,
     ),
     Pair("other weights are served", EVERYWHERE, server(noise(0.2)), **SHORT),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from checks.lab.cache_faults import through
-from checks.lab.rope_faults import at
+from checks.lab.rope_faults import at, by_length
 from checks.lab.server_faults import server
 from checks.lab.sides import EQUAL, Base, Pair, Side, loaded, reads
 from lengthwise.subjects import LoadedModel
@@ -88,6 +88,17 @@ KERNEL, CHUNKS, DECODE, WHOLE = "eager for sdpa", "passes of 100", "decode", "wh
 PAIRS = (
     *pairs("tiny-books", WAYS | SHIFTED | SERVED, *BOTH),
     *pairs("tiny-books", {"float64 for float32": (in_dtype("float64"), {})}, "float32"),
+    *(
+        Pair(
+            f"tiny-books: a rope that depends on the length, {what}, {dtype}",
+            EQUAL,
+            b,
+            a=by_length(),
+            dtype=dtype,
+        )
+        for dtype in BOTH
+        for what, b in (("read again", by_length()), ("one by one", reads(_one_by_one, by_length())))
+    ),
     *pairs("llama", _some(KERNEL, CHUNKS, DECODE), *BOTH),
     *pairs("llama, large weights", _some(KERNEL, CHUNKS, WHOLE), *BOTH),
     *pairs("mistral", _some(KERNEL, CHUNKS, DECODE, WHOLE), *BOTH),

@@ -99,6 +99,35 @@ def bias(token: int, nats: float) -> Callable[[Tensor, Tensor], Tensor]:
     return how
 
 
+def rows_swapped(head: bool, one: int, other: int) -> Side:
+    """A side of which two tokens have each other's row, in the head or in the embedding."""
+
+    def change(model: Any) -> None:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+        weight = model.lm_head.weight if head else model.model.embed_tokens.weight
+        weight[[one, other]] = weight[[other, one]]
+
+    return changed(change)
+
+
+def _one_head_off(layer: int, head: int) -> Side:
+    def change(model: Any) -> None:
+        attention = model.model.layers[layer].self_attn
+        attention.o_proj.weight[:, head * attention.head_dim : (head + 1) * attention.head_dim] = 0
+
+    return changed(change)
+
+
+def stored_as(dtype: torch.dtype) -> Side:
+    """A side whose weights were kept in another number format."""
+
+    def change(model: Any) -> None:
+        for weight in _matrices(model):
+            weight.copy_(weight.to(dtype).to(weight.dtype))
+
+    return changed(change)
+
+
 def _final_norm(size: float) -> Side:
     def change(model: Any) -> None:
         model.model.norm.weight.mul_(size)
@@ -118,6 +147,7 @@ def _untied(size: float) -> Callable[[Tensor, Tensor], Tensor]:
 
 NEVER = ("cache", "bos", "window")
 EVERYWHERE = ("all positions", "growing")
+FEW = Says(("some tokens",), words=("output head",), never=(*NEVER, "precision"))
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
 
 
@@ -148,6 +178,15 @@ PAIRS = (
     _everywhere("the last norm is 5 % too large", _final_norm(1.05)),
     _logits("a bias of the head, one token", bias(260, 2.0)),
     _logits("a bias of the head, one token, bfloat16", bias(300, 6.0), "worse", **_HALF),
+    _logits("a bias of the head, one token less likely", bias(300, -2.0)),
+    _logits("a bias of the head, one token, 1 nat, bfloat16", bias(260, 1.0), **_HALF),
+    Pair("two rows of the head are swapped", FEW, rows_swapped(True, 260, 300)),
+    Pair("two rows of the head are swapped, bfloat16", FEW, rows_swapped(True, 261, 400), **_HALF),
+    _everywhere("two rows of the embedding are swapped", rows_swapped(False, 260, 300)),
+    _everywhere("one head of attention is off", _one_head_off(1, 2)),
+    _everywhere("one head of attention is off, bfloat16", _one_head_off(2, 0), **_HALF),
+    _everywhere("weights that were kept in bfloat16", stored_as(torch.bfloat16)),
+    _everywhere("weights that were kept in FP8", stored_as(torch.float8_e4m3fn)),
     _logits("another head", _untied(0.3), "worse"),
     _logits("another head, a little", _untied(0.02)),
     _logits("vocabulary padded with free rows: .009", free_rows(64, math.log(0.009 / 64)), "worse"),

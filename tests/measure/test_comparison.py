@@ -175,7 +175,8 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
         # Not 0.5: its mean of 0.375 is halfway between two decimals.
         (lambda p, _: 0.52 if p >= 64 else 0, ["equal to A up to 64 tokens", "0.52 nats", "0.39 higher"]),
         (lambda p, _: -0.5 if p >= 200 else 0, ["equal to A up to 200 tokens", "lower"]),
-        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "Precision"]),
+        (lambda p, _: 0.3 * (-1) ** p, ["0.3 nats", "at all positions alike", "Precision"]),
+        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "less likely", "share of the probability"]),
         (lambda p, _: 2.0, ["2 nats", "more than precision"]),
         (lambda p, _: -2.0, ["2 nats", "2 lower", "sees what it predicts"]),
         (lambda p, _: 1.0 if p < 64 else 0.1, ["in the first 64 tokens", "BOS"]),
@@ -184,7 +185,7 @@ def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
             ["equal to A in windows of 128", "moves with the length"],
         ),
         (lambda p, _: 1.0 if p >= 128 else 0.1, ["before token 128", "1 beyond", "long context"]),
-        (lambda p, _: 0.002 * p, ["more and more"]),
+        (lambda p, _: 0.002 * p, ["more further on"]),
         (lambda p, _: 3.0 if p == 130 else 0, ["at few tokens", "3 nats"]),
     ],
 )
@@ -214,7 +215,8 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
         ((0.1, 0.05, 0.02, 0.1, 0.1), {}, "equal", None),
         ((0.2, 0.15, 0.2, 0.25, 0.2), {}, "all positions", None),
         ((0.01, 0.01, 0.3, 1.1, 1.3), {}, "from a place", (64, 256)),
-        ((0.2, 0.2, 0.2, 0.2, 0.9), {}, "from a place", (256, 1024)),
+        ((0.01, 0.01, 0.3, 1.1, 0.01), {}, "from a place", (64, 256)),
+        ((0.2, 0.2, 0.2, 0.2, 0.9), {}, "growing", (256, 1024)),
         ((0.9, 0.1, 0.1, 0.1, 0.1), {}, "first tokens", (0, 128)),
         # Early tokens have little context to differ in.
         ((0.2, 0.9, 0.9, 0.9, 0.9), {}, "all positions", None),
@@ -226,23 +228,66 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
         ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.001, "one_sided": 0.05}, "equal", None),
         (
             (0.0, 0.0, 0.0, 0.02, 0.02),
-            {"begins": 256, "after": 0.02, "one_sided": 0.1},
+            {"begins": 256, "exact_up_to": 256, "after": 0.02, "one_sided": 0.1},
             "from a place",
-            (256, 256),
+            (256, 264),
+        ),
+        # Exact before it, and within a tolerance that is meant for other positions.
+        (
+            (0.0, 0.0, 0.0, 0.09, 0.12),
+            {"begins": 261, "exact_up_to": 256, "after": 0.1, "one_sided": 0.1},
+            "from a place",
+            (256, 264),
+        ),
+        # What is as small as rounding may be rounding, or the beginning of it.
+        (
+            (0.0, 0.0, 0.05, 0.3, 0.3),
+            {
+                "begins": 256,
+                "exact_up_to": 128,
+                "before": 0.05,
+                "after": 0.3,
+                "one_sided": 0.1,
+                "floor_a": 0.05,
+            },
+            "from a place",
+            (128, 256),
+        ),
+        ((0.05, 0.3, 0.3, 0.3, 0.3), {}, "all positions", None),
+        ((0.2, 0.2, 0.2, 0.2, 0.2), {"tenth_share": 0.99, "largest": 4.0}, "some tokens", None),
+        (
+            (0.2, 0.2, 0.2, 0.2, 0.2),
+            {"top_share": 0.9, "largest": 4.0, "shift": 0.2, "one_sided": -0.99},
+            "all positions",
+            None,
         ),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 1e-6, "floor_b": 0.3}, "unstable", None),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 0.3, "floor_b": 0.3}, "undecided", None),
     ],
 )
 def test_patterns(means: Any, numbers: Any, pattern: str, place: Any) -> None:
+    cell = {"begins": 0, "exact_up_to": 8}
     rows = [
-        replace(row, ci_low=row.value, ci_high=row.value) if row.metric == "begins" else row
+        replace(row, ci_low=row.value, ci_high=(row.value or 0) + cell[row.metric])
+        if row.metric in cell
+        else row
         for row in rows_of_curve(*means, **numbers)
     ]
     seen = evidence(rows)
     assert seen is not None
     assert (seen.pattern, seen.place) == (pattern, place)
     assert all(verdict(rows))
+
+
+def test_what_is_said_of_a_pattern_beside_its_place() -> None:
+    """That it ends; that a side depends on the length of its input, if it is one side alone."""
+    ended = " ".join(verdict(rows_of_curve(0.0, 0.0, 0.5, 0.0, 0.0)))
+    assert "0.5 nats per token apart beyond, up to 256, and equal again from there on" in ended
+    alone = {"by_length_b": 0.3}
+    words = "Side B predicts the same tokens otherwise where more text follows them: 0.3 nats"
+    assert words in " ".join(verdict(rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, **alone)))
+    both = " ".join(verdict(rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, by_length_a=0.3, **alone)))
+    assert "more text follows" not in both
 
 
 def test_the_best_split() -> None:

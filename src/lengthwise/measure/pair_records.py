@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.measure.change_point import Stretch, beginning, mean
+from lengthwise.measure.change_point import EXACT, Stretch, beginning, first_above, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.results import Row
@@ -30,8 +30,8 @@ UNLIKE = 2.0
 _CELLS = 128
 """At most so many cells of positions show where a difference begins."""
 _LEAST_CELL = 8
-_TOP = 0.01
-"""The share of the tokens whose differences are summed apart, to see whether few tokens carry the whole."""
+_TOP = (0.01, 0.1, 1.0)
+"""Shares of the tokens whose differences are summed apart, to see whether few tokens carry the whole."""
 
 
 def pair_record(
@@ -75,7 +75,7 @@ def pair_record(
         "cells": _summed_between(cell_edges(layout)[:-1], np.abs(change)).tolist(),
         "windows": np.abs(read_back).mean(axis=1).tolist(),
         "signs": [int(np.sign(read_back).sum()), int(np.count_nonzero(read_back))],
-        "top": [float(ordered[: max(1, round(_TOP * ordered.size))].sum()), float(ordered.sum())],
+        "top": [float(ordered[: max(1, round(share * ordered.size))].sum()) for share in _TOP],
         "benefit": _benefits(layout, rows),
     }
 
@@ -205,6 +205,9 @@ def plain_rows(
             found.append(plain(name, floor[0]))
             most = max(record[name]["most"] for record in records if record.get(name))
             found.append(plain(name.replace("floor", "most"), most))
+            by_length = [each for record in records if (each := (record.get(name) or {}).get("by_length"))]
+            if by_length:
+                found.append(plain(name.replace("floor", "by_length"), max(by_length)))
     largest = [r[name]["largest"] for r in records for name in ("floor_a", "floor_b") if r.get(name)]
     if largest:
         found.append(plain("largest_rounding", LARGEST * max(max(largest), ONE_TOKEN * records[0]["least"])))
@@ -213,15 +216,20 @@ def plain_rows(
     if place is not None:
         low, high = map(float, place)
         found.append(plain("begins", low, unit="tokens", ci_low=low, ci_high=high))
-        for name, part in (
-            ("before", [part for part in curve if part.begin < low]),
-            ("after", [part for part in curve if part.begin >= low]),
-        ):
-            found.append(plain(name, mean(part) if part else 0.0))
+        unequal = first_above(curve, EXACT) or 0
+        faint = [part for part in curve[unequal:] if part.end <= low]
+        later = [part for part in curve if part.begin >= low]
+        found.append(plain("before", mean(faint) if faint else 0.0))
+        found.append(plain("after", mean(later) if later else 0.0))
+        if unequal:
+            cell = curve[unequal]
+            where = {"ci_low": float(cell.begin), "ci_high": float(cell.end)}
+            found.append(plain("exact_up_to", float(cell.begin), unit="tokens", **where))
     found.append(plain("windows_apart", _windows_apart(records, whole), unit="share"))
-    (top, total), (signs, unequal) = (np.sum([r[name] for r in records], axis=0) for name in ("top", "signs"))
+    shares, (signs, unequal) = (np.sum([r[name] for r in records], axis=0) for name in ("top", "signs"))
     if unequal:
-        found.append(plain("top_share", float(top / total), unit="share"))
+        for metric, part in zip(("top_share", "tenth_share"), shares[:-1], strict=True):
+            found.append(plain(metric, float(part / shares[-1]), unit="share"))
         found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
     for metric in ("other_ids", "more_rows"):
         if records[0][metric]:

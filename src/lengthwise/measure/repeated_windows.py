@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -206,6 +206,7 @@ class RepeatedWindows(WindowMeasurement):
         Of the first pair, also how far the side differs from itself: as its dtype rounds, or beside other software as
         16 bits do. Both, where the other side is not known yet (`beside` is None).
         """
+        from lengthwise.measure.own_rounding import own_rounding
         from lengthwise.subjects.rounding import LEAST, LEAST_ELSEWHERE, MOST, MOST_ELSEWHERE
 
         facts: Record = {
@@ -220,10 +221,9 @@ class RepeatedWindows(WindowMeasurement):
             layout = self.layout_of([item])
             elsewhere = beside is not None and beside.dtype is None
             if model.dtype is None or not elsewhere:
-                facts["floor"] = _own_rounding(model.again(reading, read), reading, layout)
+                facts["floor"] = own_rounding(model, reading, read, layout.edges)
             if model.dtype is not None and (beside is None or elsewhere):
-                again = model.again(reading, read, dtype="bfloat16")
-                facts["floor_16"] = _own_rounding(again, reading, layout)
+                facts["floor_16"] = own_rounding(model, reading, read, layout.edges, dtype="bfloat16")
         return facts
 
     def layout_of(self, items: Sequence[Item]) -> Layout:
@@ -274,29 +274,6 @@ class KeptPredictions(RepeatedWindows):
             self.statistic(some, totals, metric="loss", length=length, n=sum(r["targets"] for r in some))
             for length, some in grouped(records, "length")
         ]
-
-
-def _own_rounding(
-    pairs: Sequence[tuple[Read, Read]], reading: Reading, layout: Layout
-) -> dict[str, Any] | None:
-    """How far a side is from itself, in the worst of the pairs: sums of |d| by bin, tokens by bin, the largest."""
-    from lengthwise.measure.distributions import losses_of
-
-    found = []
-    for pair in pairs:
-        # What a prefix cache changes is found apart, beside this floor.
-        one, other = (each if each.cold is None else replace(each, losses=each.cold) for each in pair)
-        shortest = min(
-            len(each.rows) - layout.first if each.rows else len(each.losses) for each in (one, other)
-        )
-        labels = reading.labels[:shortest]
-        losses = [losses_of(each, labels, first=layout.first) for each in (one, other)]
-        apart = np.abs((losses[1] - losses[0]).numpy())
-        edges = [edge - layout.first for edge in layout.edges if edge - layout.first < shortest]
-        tokens = np.diff([*edges, shortest]).tolist()
-        sums = np.add.reduceat(apart, edges).tolist()
-        found.append({"sums": sums, "tokens": tokens, "largest": float(apart.max())})
-    return max(found, key=lambda each: sum(each["sums"]), default=None)
 
 
 def position_edges(length: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lengthwise.measure.change_point import EXACT, Stretch, best_split, first_above, mean
+from lengthwise.measure.change_point import Stretch, best_split, first_above, mean
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[
@@ -30,8 +30,16 @@ LOST = 0.1
 """The share of a benefit from which on a change of it is called one."""
 ONE_SIDED = 0.5
 """Rounding makes as many tokens likelier as less likely; from this surplus on it is not rounding."""
+ALL_ONE_SIDED = 0.8
+"""From this surplus on nearly all tokens are likelier, or less likely."""
 FEW_TOKENS = 0.5
 """The share of a difference that a hundredth of the tokens has, from which on they carry it. Of rounding: 0.05."""
+NEARLY_ALL = 0.95
+"""The share that a tenth of the tokens has, from which on they carry it, unless they stand together."""
+AS_ROUNDING = (0.3, 1.5)
+"""What lies between so many floors may be rounding: sound pairs lie at 0.6 to 1.15 of a floor."""
+FAR_LARGER = 1000.0
+"""From this ratio on a difference is not the beginning of the next."""
 NOISY = 0.25
 """Nats a token of rounding (or of unlike answers to the same prompt) beyond which nothing can be said."""
 
@@ -46,6 +54,8 @@ class Evidence(NamedTuple):
     """Nats per token where both sides differ (the largest token where a few differ)."""
     place: tuple[int, int] | None
     """Tokens between which the difference begins (of "first tokens": ends)."""
+    until: int | None
+    """From which token on both sides are equal again, if they are."""
     before: float
     """Nats per token before `place`, 0 without one."""
     shift: float
@@ -55,6 +65,8 @@ class Evidence(NamedTuple):
     """Whether the tokens that differ were predicted through a cache."""
     moves: bool
     """Whether the place moves with the length of the window."""
+    one_sided: bool
+    """Whether nearly all tokens are likelier in B, or less likely."""
 
 
 def evidence(rows: Sequence[Row]) -> Evidence | None:
@@ -81,6 +93,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     sign = _sign(shift_row, number("one_sided"), number("difference"))
     floors = {side: number(f"floor_{side}") for side in "ab"}
     moves = moved(at, lengths) is not None
+    one_sided = _all_one_sided(at.get(("one_sided", longest)), at.get(("difference", longest)))
     through = bool(cached_from) or decoded
     place: tuple[int, int] | None = None
     before, kind = 0.0, "equal"
@@ -95,24 +108,32 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         kind, size = "undecided" if rounding and not unlike else "unstable", max(floors.values())
     elif moves or apart is not None:
         kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded)
-        exact = None if through else _exact_before(at, longest)
-        if number("top_share") > FEW_TOKENS and kind != "first tokens":
-            kind, place, size = "some tokens", None, largest
+        begins = None if decoded else _begins(at, longest, cached_from, max(floors.values()))
+        at_first = kind == "first tokens" and before <= tolerance
+        if _few(number, kind) and not at_first and begins is None:
+            kind, place, size = ("all positions", None, size) if one_sided else ("some tokens", None, largest)
         elif 0 < number("windows_apart") < 1:
             kind, place = "some windows", None
-        elif kind == "all positions" and exact is not None and not moves:
-            kind, place, before, size = exact
         elif moves:
             kind = "from a place"
+        elif begins is not None:
+            kind, place, before = "from a place", begins, 0.0
+            size = _beyond(at, longest, begins[0])
         elif place and not decoded:
             place = _refined(at, longest, place)
-    elif not through and (found := _exact_before(at, longest)) is not None and found[3] > 0.1 * tolerance:
-        kind, place, before, size = found
-    elif largest > number("largest_rounding", float("inf")):
+        if place and not place[0] and kind != "first tokens" and not moves:
+            kind, place, before, size = "all positions", None, 0.0, mean(seen)
+    elif not through and (found := _faint(at, longest, max(floors.values()), 0.1 * tolerance)) is not None:
+        kind, place, size = "from a place", *found
+    elif largest > number("largest_rounding", float("inf")) and not one_sided:
         kind, size = "some tokens", largest
     elif _one_sided(number, shift, shift_row):
-        kind, size = "all positions", abs(shift)
-    return Evidence(kind, sign, size, place, before, shift, used_alike(whole)[0], through, moves)  # type: ignore[arg-type]
+        kind, size = "all positions", max(abs(shift), size)
+    until = _until(seen, allowed, place[1]) if kind == "from a place" and place and not decoded else None
+    if until is not None and place is not None:
+        size = mean([part for part in seen if place[1] <= part.end <= until])
+    use = used_alike(whole)[0]
+    return Evidence(kind, sign, size, place, until, before, shift, use, through, moves, one_sided)  # type: ignore[arg-type]
 
 
 def _sign(row: Row | None, one_sided: float, difference: float) -> Literal["worse", "better", "either"]:
@@ -134,24 +155,70 @@ def _one_sided(number: Callable[..., float], shift: float, row: Row | None) -> b
     return enough and (surplus or (balance and sure))
 
 
-def _exact_before(
-    at: Mapping[tuple[str, int | None], Row], longest: int
-) -> tuple[Kind, tuple[int, int], float, float] | None:
-    """A difference that begins at a place, before which both sides are equal to the last bit, however small it is.
-
-    Most tokens beyond the place must differ, since single tokens begin somewhere too. This is not asked where a
-    cache is read: both sides have the same kernels in the first pass, so sound pairs are exact there.
-    """
-    begins, before, after, signs = (
-        at.get((name, longest)) for name in ("begins", "before", "after", "one_sided")
+def _all_one_sided(signs: Row | None, tokens: Row | None) -> bool:
+    """Whether most tokens differ, and nearly all of them in the same direction."""
+    return (
+        signs is not None
+        and tokens is not None
+        and abs(_value(signs)) >= ALL_ONE_SIDED
+        and 2 * (signs.n or 0) >= (tokens.n or 0)
     )
-    tokens = at.get(("difference", longest))
-    if begins is None or signs is None or tokens is None or not _value(begins):
+
+
+def _few(number: Callable[..., float], kind: Kind) -> bool:
+    """Whether few tokens carry the difference, wherever they are."""
+    spread = kind == "from a place"
+    return number("top_share") > FEW_TOKENS or (not spread and number("tenth_share") > NEARLY_ALL)
+
+
+def _begins(
+    at: Mapping[tuple[str, int | None], Row], longest: int, cached_from: float, floor: float
+) -> tuple[int, int] | None:
+    """The tokens between which a difference begins, before which both sides are equal to the last bit.
+
+    Most tokens beyond must differ, since single tokens begin somewhere too. What is as small as rounding may be
+    rounding or the beginning of what follows: then the place lies anywhere in it, unless what follows is far larger.
+    """
+    exact, signs, tokens = (at.get((name, longest)) for name in ("exact_up_to", "one_sided", "difference"))
+    if exact is None or signs is None or tokens is None or _value(exact) <= cached_from:
         return None
-    beyond = (tokens.n or 0) * (1 - _value(begins) / longest)
-    if _value(before) > EXACT or (signs.n or 0) < 0.5 * beyond:
+    if (signs.n or 0) < 0.5 * (tokens.n or 0) * (1 - _value(exact) / longest):
         return None
-    return "from a place", (int(begins.ci_low or 0), int(begins.ci_high or 0)), _value(before), _value(after)
+    low, high = int(exact.ci_low or 0), int(exact.ci_high or 0)
+    clear = at.get(("begins", longest))
+    if clear is None or _value(clear) <= high:
+        return low, high
+    faint, after = (_value(at.get((name, longest))) for name in ("before", "after"))
+    if not AS_ROUNDING[0] * floor <= faint <= AS_ROUNDING[1] * floor:
+        return low, high
+    return int(clear.ci_low or 0) if after > FAR_LARGER * faint else low, int(clear.ci_high or 0)
+
+
+def _faint(
+    at: Mapping[tuple[str, int | None], Row], longest: int, floor: float, least: float
+) -> tuple[tuple[int, int], float] | None:
+    """(place, size) of a difference that begins at one place after equal bits, however small beside the tolerance.
+
+    Not where a cache is read: sound pairs have the same kernels in the first pass, and are exact there.
+    """
+    begins, place = at.get(("begins", longest)), _begins(at, longest, 0.0, floor)
+    if begins is None or place is None or _value(begins) > place[1]:
+        return None
+    size = _beyond(at, longest, place[0])
+    return (place, size) if size > least else None
+
+
+def _beyond(at: Mapping[tuple[str, int | None], Row], longest: int, place: int) -> float:
+    """The mean difference beyond a place, before which there is none."""
+    return _value(at.get(("difference", longest))) * longest / max(1, longest - place)
+
+
+def _until(curve: Sequence[Stretch], allowed: Sequence[float], place: int) -> int | None:
+    """The end of what differs beyond a place, if far less follows than is within the tolerance."""
+    last = max((i for i, part in enumerate(curve) if part.mean > allowed[i]), default=len(curve) - 1)
+    if last + 1 == len(curve) or curve[last].end < place:
+        return None
+    return curve[last].end if mean(curve[last + 1 :]) * APART * APART <= curve[last].mean else None
 
 
 def _pattern(
@@ -160,16 +227,17 @@ def _pattern(
     """(pattern, place, mean before, mean after): at the first stretch above its tolerance, or at the best split."""
     split = best_split(curve)
     by_split = 0 if split is None else next(i for i, part in enumerate(curve) if part.begin == split.place)
-    for index in dict.fromkeys((first, by_split)):
+    levels = [part._replace(mean=level) for part, level in zip(curve, allowed, strict=True)]
+    last = max((i for i, part in enumerate(curve) if part.mean > allowed[i]), default=len(curve) - 1)
+    for index, end in dict.fromkeys(((first, last + 1), (by_split, len(curve)))):
         if not index:
             continue
-        before, after = mean(curve[:index]), mean(curve[index:])
-        tolerance, place = max(allowed), curve[index - 1].end
+        before, after = mean(curve[:index]), mean(curve[index:end])
+        below, above = before <= mean(levels[:index]), after > mean(levels[index:end])
         between = (curve[index - 1].end if decoded else curve[index - 1].begin, curve[index].end)
-        if after > tolerance and after >= APART * before and (before <= tolerance or place >= EARLIEST):
-            rises = before > tolerance and split is not None and split.gradual
-            return "growing" if rises else "from a place", between, before, after
-        if before > tolerance and before >= APART * after and not decoded:
+        if above and after >= APART * before and (below or curve[index - 1].end >= EARLIEST):
+            return "from a place" if below else "growing", between, before, after
+        if not first and not below and before >= APART * after and not decoded:
             return "first tokens", between, after, before
     return "all positions", None, 0.0, mean(curve)
 

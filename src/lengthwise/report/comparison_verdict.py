@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_evidence import (
@@ -19,12 +20,14 @@ from lengthwise.report.comparison_evidence import (
 )
 from lengthwise.results import Row
 
-FAR = 1.0
+FAR = 0.5
 """Nats a token from which on a difference is more than precision."""
 FEW_BITS = 0.5
 """Nats a token up to which keys and values in few bits are a likely cause of what a cache does."""
 LEAST_WARM = 0.02
 """Nats a token up to which a warm prefix cache differs by rounding alone."""
+WIDE = 64
+"""From so many tokens on the end of the first tokens is said as a range."""
 SEEN = 0.2
 """Nats by which the loss of B must fall, and the share of A's loss, to suspect that B sees what it predicts."""
 
@@ -36,11 +39,11 @@ SHOWN: Mapping[Kind, str] = {
     "per token here. Compare in float32.",
     "all positions": "B differs from A by {size:.2g} nats per token at all positions alike{cached}{signed}.",
     "from a place": "B is equal to A up to {low:,} tokens{resolution}, and {size:.2g} nats per token apart beyond, "
-    "up to {longest:,}{signed}.",
-    "growing": "B differs from A more and more: by {before:.2g} nats per token before token {low:,} and by "
-    "{size:.2g} beyond, up to {longest:,}{signed}.",
-    "first tokens": "B differs from A by {size:.2g} nats per token in the first {high:,} tokens and by {before:.2g} "
-    "beyond{signed}.",
+    "up to {until:,}{again}{signed}.",
+    "growing": "B differs from A{cached}, and more further on: by {before:.2g} nats per token before token {low:,} "
+    "and by {size:.2g} beyond{changes}, up to {longest:,}{signed}.",
+    "first tokens": "B differs from A by {size:.2g} nats per token in the first {ends} tokens{cached}, and by "
+    "{before:.2g} beyond{signed}.",
     "some windows": "B differs from A in {windows:.0%} of the windows, and in the others not: {size:.2g} nats per "
     "token apart in all{signed}.",
     "some tokens": "B differs from A at few tokens, by up to {size:.2g} nats, and by {mean:.2g} nats per token on "
@@ -60,8 +63,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "unstable",
         lambda seen, at: seen.pattern == "unstable",
-        "A server that answers by batch or by what it holds in its cache does this, a mask that lets a token see "
-        "what follows, a state that stays between texts, a rope scaling that depends on the length, and dropout.",
+        "A server that answers by batch or by what it holds in its cache does this, several servers behind one "
+        "address, a state that stays between texts, and dropout.",
     ),
     (
         "the future is seen",
@@ -71,15 +74,15 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     ),
     (
         "one-sided, better",
-        lambda seen, at: seen.pattern == "all positions" and seen.sign == "better" and _one_sided(at),
-        "Nearly every token is likelier in B, which no precision does: B sees what it predicts (a mask that leaks), "
-        "or its numbers are no log-probabilities (a temperature, a cut-off).",
+        lambda seen, at: _everywhere(seen) and seen.sign == "better" and _one_sided(at),
+        "Nearly every token that differs is likelier in B, which no precision does: B sees what it predicts (a mask "
+        "that leaks), or its numbers are no log-probabilities (a temperature, a cut-off).",
     ),
     (
         "some windows",
         lambda seen, at: seen.pattern == "some windows",
-        "Requests that are mixed up do this (a batch, a prefix cache, padding), and texts of which something is cut "
-        "off or replaced.",
+        "Requests that are mixed up do this (a batch, a prefix cache, padding), another model that answers some of "
+        "them, and texts of which something is cut off or replaced.",
     ),
     (
         "some tokens",
@@ -92,6 +95,20 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         lambda seen, at: bool(at["more_rows"]) and seen.pattern == "all positions",
         "The vocabularies have other sizes ({more_rows:+,.0f} rows in B), and every row takes a share of the "
         "probability.",
+    ),
+    (
+        "one-sided, a share",
+        lambda seen, at: _everywhere(seen) and not seen.cached and seen.one_sided and seen.size < FAR,
+        "Nearly every token is {likelier} in B, and single ones are up to {largest:.2g} nats apart, which no "
+        "precision does: another share of the probability goes to some rows of the output head (a bias, rows that "
+        "were added, a filter).",
+    ),
+    (
+        "by length",
+        lambda seen, at: bool(at["by_length_a"]) != bool(at["by_length_b"]),
+        "Side {by_length} predicts the same tokens otherwise where more text follows them: {otherwise:.2g} nats per "
+        "token apart, and the same again when it reads the same. A rope scaling that depends on the length of the "
+        "input does this, and a mask that lets a token see what follows.",
     ),
     (
         "moves",
@@ -113,18 +130,14 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "first tokens",
         lambda seen, at: seen.pattern == "first tokens",
-        "The beginning of the input does this: another BOS, a template, or tokens before the text.",
+        "The beginning of the input does this: another BOS, a template, tokens before the text, or a beginning that "
+        "is cut off or seen otherwise.",
     ),
     (
         "from a place, cached",
-        lambda seen, at: seen.pattern in ("from a place", "growing") and seen.cached,
+        lambda seen, at: seen.pattern == "from a place" and seen.cached,
         "That is a fault of the cache or of long context: a window or a budget beyond which it forgets, an offset of "
         "positions, values or keys, or a sliding window.",
-    ),
-    (
-        "growing",
-        lambda seen, at: seen.pattern == "growing",
-        "That is long context: another rope base or scaling, positions that drift, or errors that add up.",
     ),
     (
         "from a place",
@@ -151,19 +164,30 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "sides: precision, weights, an adapter, a rope scaling.",
     ),
     (
+        "growing",
+        lambda seen, at: seen.pattern == "growing",
+        "That is long context (another rope base or scaling, positions that drift, errors that add up), or a "
+        "difference of all positions (weights, a mask, the output) in a model that is less sure of late tokens.",
+    ),
+    (
         "far",
         lambda seen, at: seen.size >= FAR,
         "That is more than precision: other weights, an adapter that was not loaded, another rope base or scaling, a "
-        "mask, or log-probabilities of other tokens.",
+        "mask, or log-probabilities of other tokens or of another base.",
     ),
     (
         "flat",
         lambda seen, at: True,
         "Precision does this (another dtype, quantized weights), other weights or an adapter, a rope scaling of all "
-        "positions (YaRN), and rows added to the vocabulary.",
+        "positions (YaRN), a mask of near tokens, a temperature, and rows added to the vocabulary.",
     ),
 )
 """(name, whether it applies, what does this); the first that applies is said."""
+
+
+def _everywhere(seen: Evidence) -> bool:
+    """Whether tokens of all positions differ."""
+    return seen.pattern in ("all positions", "growing")
 
 
 def _one_sided(at: Mapping[str, float]) -> bool:
@@ -177,8 +201,9 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     if seen is None:
         return []
     at = _facts(rows, seen)
-    text = _shown(rows, seen, at)
-    causes = next(words for _, applies, words in CAUSES if applies(seen, at)).format(**at)
+    words = _words(seen, at)
+    text = _shown(rows, seen, at, words)
+    causes = next(each for _, applies, each in CAUSES if applies(seen, at)).format(**words)
     warmed = ""
     # Not the tolerance: such a server differs from itself, which raises it.
     if at["prefix_cache"] > max(LEAST_WARM, 2 * at["floor_a"]):
@@ -212,6 +237,8 @@ def _facts(rows: Sequence[Row], seen: Evidence) -> dict[str, float]:
         "windows_apart",
         "loss_a",
         "one_sided",
+        "by_length_a",
+        "by_length_b",
     )
     return {
         **dict.fromkeys(names, 0.0),
@@ -224,38 +251,43 @@ def _facts(rows: Sequence[Row], seen: Evidence) -> dict[str, float]:
     }
 
 
-def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float]) -> str:
-    """The sentence of the pattern."""
+def _words(seen: Evidence, at: Mapping[str, float]) -> dict[str, Any]:
+    """What the sentences of the tables name."""
     low, high = seen.place or (0, 0)
-    signed = {
-        "worse": f"; its loss is {seen.shift:.2g} higher",
-        "better": f"; its loss is {-seen.shift:.2g} lower",
-        "either": "",
-    }[seen.sign]
-    words = {
+    longest, apart = int(at["longest"]), high > low
+    return {
         **at,
         "size": seen.size,
         "before": seen.before,
         "low": low,
         "high": high,
-        "longest": int(at["longest"]),
-        "signed": signed,
-        "resolution": f" (it begins between {low:,} and {high:,})" if high > low else "",
+        "longest": longest,
+        "signed": {
+            "worse": f"; its loss is {seen.shift:.2g} higher",
+            "better": f"; its loss is {-seen.shift:.2g} lower",
+            "either": "",
+        }[seen.sign],
+        "resolution": f" (it begins between {low:,} and {high:,})" if apart else "",
+        "changes": f" (it changes between {low:,} and {high:,})" if apart else "",
+        "ends": f"{low:,} to {high:,}" if high - low > WIDE else f"{high:,}",
+        "until": seen.until or longest,
+        "again": ", and equal again from there on" if seen.until else "",
         "cached": f", once a cache is read (from token {at['cached_from']:,.0f} on)"
         if at["cached_from"]
         else "",
         "windows": at["windows_apart"],
         "unstable": "A" if at["floor_a"] > at["floor_b"] else "B",
+        "likelier": "likelier" if at["one_sided"] > 0 else "less likely",
+        "by_length": "A" if at["by_length_a"] > at["by_length_b"] else "B",
+        "otherwise": max(at["by_length_a"], at["by_length_b"]),
     }
+
+
+def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float], words: Mapping[str, Any]) -> str:
+    """The sentence of the pattern."""
     if seen.moves:
         whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
         places = {(row.metric, row.length): row for row in whole}
         lengths = sorted({row.length for row in whole if row.metric == "difference" and row.length})
         return moved(places, lengths) or ""
-    sentence = SHOWN[seen.pattern].format(**words)
-    if seen.pattern == "from a place" and seen.before > at["tolerance"]:
-        return (
-            f"B differs from A by {seen.before:.2g} nats per token before token {low:,} and by {seen.size:.2g} "
-            f"beyond{words['resolution'].replace('begins', 'changes')}, up to {words['longest']:,}{signed}."
-        )
-    return sentence
+    return SHOWN[seen.pattern].format(**words)

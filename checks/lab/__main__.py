@@ -1,13 +1,15 @@
 """Plant every fault of the table in a model, and say what is wrong with what `compare` says of it; then simulate.
 
-    python -m checks.lab --out runs/lab [--model smollm2-135m] [--scale 2] [--only WORDS] [--shard 0/14] [--no-nulls]
+    python -m checks.lab --out runs/lab [--model smollm2-135m] [--scale 2] [--only WORDS] [--shard 0/14] [--kept]
+                         [--no-nulls]
 
 `make lab` runs this. The table (`checks.lab.table`) says what must be found and which pairs must be equal; the tests
 walk it on `tiny-books`. Here it is planted in SmolLM2-135M, at places and lengths that are `scale` times as large.
 Then made-up sides show how often a sound pair is called different, and how often intervals hold the truth
 (`checks.lab.nulls`, `checks.lab.limit_null`). Exits with 1 if anything is wrong.
 
-What is finished in --out is not run again, so that several processes may fill it, each a shard; the numbers of all go
+What is finished in --out is not run again, so that several processes may fill it, each a shard, at one scale or
+several. --kept runs nothing more: the numbers are of the pairs that are finished. The numbers of all go
 to its `results.json`, which `python -m tools.docs.doc_tables keep runs/lab MODEL` keeps for the documentation.
 """
 
@@ -17,7 +19,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -43,52 +45,56 @@ def folder_of(kind: str, pair: Pair) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in f"{kind} {pair.what}".lower())
 
 
-def found_of(kind: str, pair: Pair, base: Base, out: Path) -> Results:
-    """The results of a pair, from its folder if it is finished; of a refused one the refusal as a note."""
+def finished(kind: str, pair: Pair, out: Path) -> Results | None:
+    """The results of a pair that is finished below --out; of a refused one the refusal as a note."""
     folder = out / "pairs" / folder_of(kind, pair)
     refused = folder.with_suffix(".refused")
     if refused.exists():
-        return _refused(refused.read_text())
-    if (folder / "results.json").exists() and not (found := read_results(folder / "results.json")).partial:
-        return found
+        return Results(kind="refused", model_name="", config={}, rows=[], notes=[refused.read_text()])
+    path = folder / "results.json"
+    found = read_results(path) if path.exists() else None
+    return None if found is None or found.partial else found
+
+
+def run_pair(kind: str, pair: Pair, base: Base, out: Path) -> None:
+    """Compare a pair below --out."""
+    folder = out / "pairs" / folder_of(kind, pair)
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        return compared(pair, base, "books", out=folder)
+        compared(pair, base, "books", out=folder)
     except UsageError as error:
-        atomic_write_text(refused, str(error))
-        return _refused(str(error))
+        atomic_write_text(folder.with_suffix(".refused"), str(error))
 
 
-def _refused(problem: str) -> Results:
-    return Results(kind="refused", model_name="", config={}, rows=[], notes=[problem])
-
-
-def said_of(pair: Pair, found: Results, scale: int) -> tuple[str, list[str]]:
+def said_of(pair: Pair, found: Results) -> tuple[str, list[str]]:
     """What is said of a pair, and what is wrong with it."""
     if found.kind == "refused":
         wrong = [] if pair.says.refused else ["it is refused"]
         return found.notes[0], wrong + wrong_words(pair, found.notes[0])
-    return " ".join(verdict(found.rows)), wrong_of(pair, found, scale)
+    return " ".join(verdict(found.rows)), wrong_of(pair, found)
 
 
-def planted(name: str, scale: int, only: str, shard: tuple[int, int]) -> Iterator[tuple[str, Pair, Base]]:
-    """Every pair of the embedded model, and the base that it is made of; of a shard (index, number of shards)."""
-    wanted = [
+def wanted(only: str) -> list[tuple[str, Pair]]:
+    """Every pair of the embedded model."""
+    return [
         (kind, pair)
         for kind, pairs in PAIRS.items()
         for pair in pairs
         if pair.base == EMBEDDED and only in f"{kind}: {pair.what}"
     ]
-    wanted = wanted[shard[0] :: shard[1]]
-    if not wanted:
-        return
+
+
+def run_missing(missing: Sequence[tuple[str, Pair]], name: str, scale: int, out: Path) -> None:
+    """Compare these pairs, whose side A is a model by its name."""
     model = load(name, dtype="float32")
     plain = Base(loaded(model.model, model, kept=True), scale)
     bases = {"float32": plain}
-    for kind, pair in wanted:
+    for kind, pair in missing:
         base = bases.setdefault(pair.dtype, plain.cast(pair.dtype))
+        started = time.monotonic()
         # The stub of a server takes no longer prompts.
-        yield kind, pair, replace(base, scale=1 if kind == "server" else scale, opened=ExitStack())
+        run_pair(kind, pair, replace(base, scale=1 if kind == "server" else scale, opened=ExitStack()), out)
+        print(f"{time.monotonic() - started:5.0f} s  {kind}: {pair.what}", flush=True)
 
 
 SIMULATED = {"compare": nulls.simulated, "limit": nulls.simulated_limit}
@@ -107,7 +113,10 @@ def simulated(name: str, out: Path) -> tuple[list[Row], list[str]]:
 
 
 def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) -> list[Row]:
-    """The numbers of a kind: pairs, those of which all that is said is right, and how far their sides are apart."""
+    """The numbers of a kind: pairs, those of which all that is said is right, and how far their sides are apart.
+
+    Of the pairs that are `planted` those were run that are finished.
+    """
     apart = [
         max(
             (row for row in found.rows if row.metric == "difference" and row.is_whole),
@@ -118,6 +127,7 @@ def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) 
     ]
     levels = [row.value for _, found, _ in some for row in found.rows if row.metric == "tolerance"]
     values = {
+        "planted": sum(_arm(*each) == kind for each in wanted("")),
         "pairs": len(some),
         "right": sum(not wrong for *_, wrong in some),
         "least": min((row.value or 0.0 for row in apart), default=None),
@@ -125,6 +135,10 @@ def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) 
         "tolerance": min((level for level in levels if level is not None), default=None),
     }
     return [Row(model=model, task=KIND, arm=kind, metric=name, value=value) for name, value in values.items()]
+
+
+def _arm(kind: str, pair: Pair) -> str:
+    return f"sound, {pair.dtype}" if kind == "sound" else kind
 
 
 def _shard(words: str) -> tuple[int, int]:
@@ -142,18 +156,23 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--shard", type=_shard, default=(0, 1), metavar="INDEX/NUMBER")
+    parser.add_argument("--kept", action="store_true")
     parser.add_argument("--no-nulls", action="store_true")
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)
     by_kind: dict[str, list[tuple[Pair, Results, list[str]]]] = {}
     examples: dict[str, list[str]] = {}
     failures = []
-    for kind, pair, base in planted(given.model, given.scale, given.only, given.shard):
-        started = time.monotonic()
-        found = found_of(kind, pair, base, given.out)
-        said, wrong = said_of(pair, found, base.scale)
-        print(f"{time.monotonic() - started:5.0f} s  {kind}: {pair.what}: {said}", flush=True)
-        arm = f"sound, {pair.dtype}" if kind == "sound" else kind
+    pairs = wanted(given.only)[given.shard[0] :: given.shard[1]]
+    missing = [] if given.kept else [each for each in pairs if finished(*each, given.out) is None]
+    if missing:
+        run_missing(missing, given.model, given.scale, given.out)
+    for kind, pair in pairs:
+        if (found := finished(kind, pair, given.out)) is None:
+            continue
+        said, wrong = said_of(pair, found)
+        print(f"{kind}: {pair.what}: {said}")
+        arm = _arm(kind, pair)
         by_kind.setdefault(arm, []).append((pair, found, wrong))
         if not wrong:
             examples.setdefault(arm, [pair.what, said])

@@ -36,11 +36,12 @@ def judged(pair: Pair, base: Base, text: Any) -> Judged:
         said = f"refused: {error}"
         wrong = [] if pair.says.refused else ["it is refused"]
         return Judged(said, wrong + wrong_words(pair, said))
-    return Judged(" ".join([*verdict(found.rows), *found.notes]), wrong_of(pair, found, base.scale))
+    return Judged(" ".join([*verdict(found.rows), *found.notes]), wrong_of(pair, found))
 
 
-def wrong_of(pair: Pair, found: Results, scale: int = 1) -> list[str]:
-    """What is wrong with what is said of a pair that was compared."""
+def wrong_of(pair: Pair, found: Results) -> list[str]:
+    """What is wrong with what is said of a pair that was compared, at places as its lengths were scaled."""
+    scale = max(row.length or 0 for row in found.rows) // max(pair.lengths)
     says, of = pair.says, evidence(found.rows)
     assert of is not None
     sentences = " ".join(verdict(found.rows))

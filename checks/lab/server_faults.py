@@ -181,6 +181,9 @@ NEVER = ("bos", "sliding window")
 EVERYWHERE = Says(("all positions",), never=NEVER)
 SOME = Says(("some windows",), never=(*NEVER, "precision"))
 CUT = Says(("first tokens",), words=("beginning",), never=("cache", "sliding window", "precision"))
+TEMPLATE = Says(
+    ("first tokens", "all positions"), words=("before the text",), never=("cache", "sliding window")
+)
 BETTER = Says(("all positions", "growing"), "better", words=("no log-probabilities",), never=NEVER)
 SHORT: dict[str, Any] = {"lengths": (256,), "windows": 4}
 TEN: dict[str, Any] = {"lengths": (256,), "windows": 10}
@@ -244,7 +247,7 @@ PAIRS = (
     ),
     Pair("long prompts are cut on the left", CUT, server(reads=_cut_on_the_left(128)), **SHORT),
     Pair("the beginning of long prompts is cut", CUT, server(reads=_cut_on_the_left(200)), **SHORT),
-    Pair("a template before every prompt", CUT, server(_begun_by(0, 40, 50, 60, 70)), **SHORT),
+    Pair("a template before every prompt", TEMPLATE, server(_begun_by(0, 40, 50, 60, 70)), **SHORT),
     Pair("logarithms to base 10", BETTER, server(predicts=lambda log_p: log_p / math.log(10)), **SHORT),
     Pair("logarithms to base 2", EVERYWHERE, server(predicts=lambda log_p: log_p / math.log(2)), **SHORT),
     Pair("log p of at least -5", BETTER, server(predicts=lambda log_p: log_p.clamp(min=-5)), **SHORT),

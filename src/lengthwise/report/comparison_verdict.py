@@ -10,6 +10,8 @@ from typing import Any
 
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_evidence import (
+    ALL_ONE_SIDED,
+    NEARLY_ALL,
     Evidence,
     Kind,
     difference_curve,
@@ -74,7 +76,7 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     ),
     (
         "one-sided, better",
-        lambda seen, at: _everywhere(seen) and seen.sign == "better" and _one_sided(at),
+        lambda seen, at: _everywhere(seen) and seen.sign == "better" and _one_sided(seen, at),
         "Nearly every token that differs is likelier in B, which no precision does: B sees what it predicts (a mask "
         "that leaks), or its numbers are no log-probabilities (a temperature, a cut-off).",
     ),
@@ -179,7 +181,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "flat",
         lambda seen, at: True,
         "Precision does this (another dtype, quantized weights), other weights or an adapter, a rope scaling of all "
-        "positions (YaRN), a mask of near tokens, a temperature, and rows added to the vocabulary.",
+        "positions (YaRN), a mask of near tokens, tokens before the text, a temperature, and rows added to the "
+        "vocabulary.",
     ),
 )
 """(name, whether it applies, what does this); the first that applies is said."""
@@ -190,9 +193,9 @@ def _everywhere(seen: Evidence) -> bool:
     return seen.pattern in ("all positions", "growing")
 
 
-def _one_sided(at: Mapping[str, float]) -> bool:
-    """Whether nearly all tokens differ in the same direction."""
-    return abs(at["one_sided"]) >= 0.8
+def _one_sided(seen: Evidence, at: Mapping[str, float]) -> bool:
+    """Whether nearly all tokens that differ do so in the same direction; rounding has no share in the sums."""
+    return abs(at["one_sided"]) >= ALL_ONE_SIDED or abs(seen.shift) >= NEARLY_ALL * at["difference"]
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:

@@ -19,6 +19,7 @@ import argparse
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,7 +32,7 @@ from checks.lab.sides import Base, Pair, loaded
 from checks.lab.table import PAIRS
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
-from lengthwise.report.comparison_verdict import verdict
+from lengthwise.report.comparison_verdict import evidence, verdict
 from lengthwise.results import Results, Row, read_results
 from lengthwise.subjects import load
 
@@ -134,7 +135,14 @@ def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) 
         "most": max((row.value or 0.0 for row in apart), default=None),
         "tolerance": min((level for level in levels if level is not None), default=None),
     }
+    called = Counter(_called(found) for _, found, _ in some)
+    values |= {f"called {name}": count for name, count in called.items()}
     return [Row(model=model, task=KIND, arm=kind, metric=name, value=value) for name, value in values.items()]
+
+
+def _called(found: Results) -> str:
+    """What the pattern of a pair is called."""
+    return of.pattern if (of := evidence(found.rows)) is not None else "refused"
 
 
 def _arm(kind: str, pair: Pair) -> str:

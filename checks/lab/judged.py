@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from checks.lab.sides import Base, Pair
 from lengthwise.errors import UsageError
 from lengthwise.measure import Comparison, run
 from lengthwise.report.comparison_verdict import evidence, verdict
-from lengthwise.results import Results
+from lengthwise.results import Results, Row
 
 
 def compared(pair: Pair, base: Base, text: Any, **how: Any) -> Results:
@@ -19,6 +20,9 @@ def compared(pair: Pair, base: Base, text: Any, **how: Any) -> Results:
     with base.opened:
         spec = Comparison(lengths=lengths, windows=pair.windows)
         return run(spec, pair.a(base), text, other=pair.b(base), **how)
+
+
+OPPOSITE = {"worse": "better", "better": "worse", "either": "either"}
 
 
 class Judged(NamedTuple):
@@ -53,9 +57,26 @@ def wrong_of(pair: Pair, found: Results) -> list[str]:
         low, high = of.place or (0, float("inf"))
         if not low <= place <= high or high - low > max(place, 64 * scale):
             wrong.append(f"place {of.place} in place of {place}")
+    back = evidence(swapped(found.rows))
+    if back is None or (back.pattern, back.place, back.sign) != (of.pattern, of.place, OPPOSITE[of.sign]):
+        wrong.append(f"{back} where the sides are swapped")
     if says.use and of.use not in says.use:
         wrong.append(f"use {of.use} in place of {' or '.join(says.use)}")
     return wrong + wrong_words(pair, sentences, found.notes)
+
+
+def swapped(rows: Sequence[Row]) -> list[Row]:
+    """The rows of a comparison of B with A; benefits are of A alone, and stay out."""
+
+    def of(row: Row) -> Row:
+        low, high = row.ci_low, row.ci_high
+        if row.metric in ("shift", "one_sided", "more_rows"):
+            low, high = (None if each is None else -each for each in (high, low))
+            return replace(row, value=-(row.value or 0.0), ci_low=low, ci_high=high)
+        name, _, side = row.metric.rpartition("_")
+        return replace(row, metric=f"{name}_{'ba'['ab'.index(side)]}") if side in ("a", "b") else row
+
+    return [of(row) for row in rows if not row.metric.startswith("benefit")]
 
 
 def wrong_words(pair: Pair, sentences: str, notes: Sequence[str] = ()) -> list[str]:

@@ -290,6 +290,20 @@ def test_what_is_said_of_a_pattern_beside_its_place() -> None:
     assert "more text follows" not in both
 
 
+def test_a_much_lower_loss_may_be_a_fault_of_the_other_side() -> None:
+    """Whatever the pattern; which of both cannot be told."""
+    better = {"shift": -2.0, "one_sided": 0.9, "loss_a": 5.0}
+    everywhere = verdict(rows_of_curve(2.0, 2.0, 2.0, 2.0, 2.0, **better))[0]
+    assert "A is the side with the fault, that B sees what it predicts" in everywhere
+    late = verdict(rows_of_curve(0.0, 0.0, 0.0, 2.0, 2.0, **better))[0]
+    assert "fault of long context" in late
+    assert "the fault is in A, or that B sees what it predicts" in late
+    fewer = verdict(
+        rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, shift=-0.2, one_sided=1.0, loss_a=5.0, more_rows=-64.0)
+    )
+    assert "-64 rows in B" in fewer[0]
+
+
 def test_the_best_split() -> None:
     curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
     split = best_split(curve)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row
-from tools.docs.lab_tables import faults_table, nulls_table, sound_table
+from tools.docs.lab_tables import called_table, faults_table, nulls_table, sound_table
+
+CALLED = {"called growing": 1, "called from a place": 2}
 
 
 def found() -> Results:
@@ -18,7 +20,7 @@ def found() -> Results:
         kind="lab",
         model_name="m",
         rows=[
-            *rows("cache", pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4),
+            *rows("cache", planted=8, pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4, **CALLED),
             *rows("sound, bfloat16", pairs=9, right=9, least=0.0, most=0.0123, tolerance=0.02),
             *(
                 Row(model="made up", task="null", metric=name, value=value, arm="4 documents")
@@ -32,9 +34,15 @@ def found() -> Results:
 def test_a_kind_of_faults_with_its_example() -> None:
     [line] = [line for line in to_markdown(faults_table(found())).splitlines() if line.startswith("| cache")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:2] == ["cache", "2 of 3"]
-    assert float(cells[2]) == 0.004
-    assert cells[3:] == ["forgets 100", "B is equal up to 128 tokens."]
+    assert cells[:3] == ["cache", "8", "2 of 3"]
+    assert float(cells[3]) == 0.004
+    assert cells[4:] == ["forgets 100", "B is equal up to 128 tokens."]
+
+
+def test_what_faults_are_called() -> None:
+    text = to_markdown(called_table(found()))
+    assert "| kind | from a place | growing |" in text
+    assert "| cache | 2 | 1 |" in text
 
 
 def test_sound_pairs_by_precision() -> None:

@@ -9,17 +9,43 @@ _SOUND = "sound, "
 """How the arms of sound pairs begin; their dtype follows."""
 
 
+_CALLED = "called "
+"""How the metrics begin that count what a fault is called."""
+
+
 def faults_table(results: Results) -> Table:
-    """A line for each kind of fault: how many are found, the least of them, and what is said of one."""
+    """A line for each kind of fault: how many of those run are told right, the least, and what is said of one."""
     said: dict[str, list[str]] = results.config["examples"]
     lines: list[list[Cell]] = []
     for arm, by in _arms(results).items():
         if not arm.startswith(_SOUND):
             example, text = said.get(arm, ["", ""])
             least = Estimate(by["least"])
-            lines.append([arm, f"{by['right']:.0f} of {by['pairs']:.0f}", least, example, _first(text)])
-    columns = ("kind", "found", "least difference", "for example", "what compare says of it first")
+            right = f"{by['right']:.0f} of {by['pairs']:.0f}"
+            lines.append([arm, f"{by['planted']:.0f}", right, least, example, _first(text)])
+    columns = (
+        "kind",
+        "planted",
+        "right of those run",
+        "least difference",
+        "for example",
+        "what is said first",
+    )
     return Table(columns=columns, rows=lines)
+
+
+def called_table(results: Results) -> Table:
+    """A line for each kind of fault: how often each pattern is seen."""
+    kinds = {arm: by for arm, by in _arms(results).items() if not arm.startswith(_SOUND)}
+    patterns = sorted(
+        {name.removeprefix(_CALLED) for by in kinds.values() for name in by if name.startswith(_CALLED)},
+        key=lambda name: -sum(by.get(_CALLED + name, 0.0) for by in kinds.values()),
+    )
+    lines: list[list[Cell]] = [
+        [arm, *(f"{by[_CALLED + name]:.0f}" if _CALLED + name in by else "" for name in patterns)]
+        for arm, by in kinds.items()
+    ]
+    return Table(columns=("kind", *patterns), rows=lines)
 
 
 def sound_table(results: Results) -> Table:

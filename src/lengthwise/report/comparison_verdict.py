@@ -70,15 +70,23 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     ),
     (
         "the future is seen",
-        lambda seen, at: seen.sign == "better" and -seen.shift > max(SEEN, SEEN * at["loss_a"]),
-        "A loss that is so much lower means that B sees what it predicts (a mask that leaks, or the text in its "
-        "training), or that its numbers are no log-probabilities (a temperature, a cut-off).",
+        lambda seen, at: _everywhere(seen) and _much_better(seen, at),
+        "A loss that is so much lower means that A is the side with the fault, that B sees what it predicts (a mask "
+        "that leaks, or the text in its training), or that its numbers are no log-probabilities (a temperature, a "
+        "cut-off).",
+    ),
+    (
+        "more rows",
+        lambda seen, at: bool(at["more_rows"]) and seen.pattern == "all positions",
+        "The vocabularies have other sizes ({more_rows:+,.0f} rows in B), and every row takes a share of the "
+        "probability.",
     ),
     (
         "one-sided, better",
         lambda seen, at: _everywhere(seen) and seen.sign == "better" and _one_sided(seen, at),
-        "Nearly every token that differs is likelier in B, which no precision does: B sees what it predicts (a mask "
-        "that leaks), or its numbers are no log-probabilities (a temperature, a cut-off).",
+        "Nearly every token that differs is likelier in B, which no precision does: A gives a share of the "
+        "probability away (a bias of the output head, rows that were added, a filter), B sees what it predicts (a "
+        "mask that leaks), or its numbers are no log-probabilities (a temperature, a cut-off).",
     ),
     (
         "some windows",
@@ -91,12 +99,6 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         lambda seen, at: seen.pattern == "some tokens",
         "Rows of the vocabulary that are others do this (an embedding, the output head), a filter of the output, "
         "values beyond a number format, and single errors of memory.",
-    ),
-    (
-        "more rows",
-        lambda seen, at: bool(at["more_rows"]) and seen.pattern == "all positions",
-        "The vocabularies have other sizes ({more_rows:+,.0f} rows in B), and every row takes a share of the "
-        "probability.",
     ),
     (
         "one-sided, a share",
@@ -193,6 +195,11 @@ def _everywhere(seen: Evidence) -> bool:
     return seen.pattern in ("all positions", "growing")
 
 
+def _much_better(seen: Evidence, at: Mapping[str, float]) -> bool:
+    """Whether the loss of B is lower by more than a better model explains."""
+    return seen.sign == "better" and -seen.shift > max(SEEN, SEEN * at["loss_a"])
+
+
 def _one_sided(seen: Evidence, at: Mapping[str, float]) -> bool:
     """Whether nearly all tokens that differ do so in the same direction; rounding has no share in the sums."""
     return abs(at["one_sided"]) >= ALL_ONE_SIDED or abs(seen.shift) >= NEARLY_ALL * at["difference"]
@@ -214,11 +221,14 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             f"With its prefix cache the server predicts otherwise than without: {at['prefix_cache']:.2g} nats per "
             "token apart. The cache returns keys of another prompt, or of other positions."
         )
+    better = ""
+    if _much_better(seen, at) and not _everywhere(seen) and seen.pattern != "unstable":
+        better = "A loss that is so much lower means that the fault is in A, or that B sees what it predicts."
     note = ""
     if at["other_ids"] and seen.pattern == "equal":
         note = "The sides begin a text otherwise (see the note on BOS), which changes nothing here."
     whole = [row for row in rows if row.is_whole and row.value is not None]
-    return [" ".join(part for part in (text, causes, note, warmed) if part), used_alike(whole)[1]]
+    return [" ".join(part for part in (text, causes, better, note, warmed) if part), used_alike(whole)[1]]
 
 
 def _facts(rows: Sequence[Row], seen: Evidence) -> dict[str, float]:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import lengthwise
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
-from lengthwise.checkpoints.position_limits import RECORD, impossible
+from lengthwise.checkpoints.position_limits import RECORD, impossible, rope_by_input_length
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError
@@ -358,3 +358,108 @@ def test_impossible_settings_are_a_fault_of_the_model(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "model", max_position_embeddings=1024, rope_parameters=rope)
     report = examine(str(folder))
     assert "impossible settings" in report["verdict"]
+
+
+_YARN = {"rope_type": "yarn", "factor": 4.0, **LENGTH}
+_LLAMA3 = {"rope_type": "llama3", **ROPES["llama3"]}
+# Model type, its rope, and the keys that have no effect.
+KEYS: list[tuple[str, dict[str, Any], str]] = [
+    *(("llama", {"rope_type": kind, **rope}, "") for kind, rope in ROPES.items() if kind != "proportional"),
+    ("llama", _YARN | {"attn_factor": 0.878}, "attn_factor = 0.878"),
+    ("llama", _YARN | {"betafast": 64}, "betafast = 64"),
+    ("llama", _YARN | {"beta_fast": 64, "beta_slow": 2, "truncate": False, "attention_factor": 1.2}, ""),
+    ("llama", _YARN | {"mscale": 0.707}, "mscale = 0.707"),
+    ("llama", _YARN | {"mscale": 0.707, "mscale_all_dim": 1.0}, ""),
+    (
+        "llama",
+        _YARN | {"mscale": 0.707, "mscale_all_dim": 1.0, "attention_factor": 1.2},
+        "mscale = 0.707 mscale_all_dim",
+    ),
+    ("llama", _LLAMA3 | {"beta_fast": 16}, "beta_fast = 16"),
+    ("llama", {"rope_type": "linear", "factor": 4.0, **LENGTH}, ""),
+    # Keys that only these models' own code reads.
+    ("deepseek_v3", _YARN | {"mscale_all_dim": 0.7}, ""),
+    ("ministral3", _YARN | {"llama_4_scaling_beta": 0.1}, ""),
+    ("hunyuan_v1_dense", {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, ""),
+    ("llama", {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, "alpha = 1000"),
+    ("phimoe", {"rope_type": "longrope", **LISTS, **LENGTH, "short_mscale": 1.2, "long_mscale": 1.2}, ""),
+    (
+        "qwen3_5_text",
+        {"mrope_section": [4, 2, 2], "mrope_interleaved": True, "partial_rotary_factor": 0.25},
+        "",
+    ),
+]
+_SMALL: dict[str, Any] = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 4 * L0, "pad_token_id": None,
+}  # fmt: skip
+_EXPERTS: dict[str, Any] = {
+    "n_routed_experts": 2, "num_local_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+    "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 32,
+    "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("model_type", "rope", "unread"), KEYS, ids=str)
+def test_keys_that_no_class_reads_are_named(model_type: str, rope: dict[str, Any], unread: str) -> None:
+    rope = {"rope_type": "default", "rope_theta": 10_000.0} | rope
+    sizes = _SMALL | (_EXPERTS if model_type in ("deepseek_v3", "phimoe") else {})
+    if model_type == "phimoe":
+        sizes |= {"hidden_size": 128, "original_max_position_embeddings": L0}
+    if model_type == "qwen3_5_text":
+        sizes |= {"layer_types": ["full_attention"]}
+    with quiet_transformers():
+        config = AutoConfig.for_model(model_type, **sizes, rope_parameters=rope)
+        report = check_rope(AutoModelForCausalLM.from_config(config))
+    found = [note for note in report["notes"] if "has no effect" in note]
+    assert len(found) == unread.count("=") + unread.count(" mscale_all_dim")
+    assert all(word in str(found) for word in unread.split())
+
+
+@pytest.mark.parametrize("window", [0, -1, 1])
+def test_a_window_of_no_tokens(window: int) -> None:
+    model = tiny_model("mistral")
+    model.config.sliding_window = window
+    if window > 0:
+        assert check_rope(model)["faults"] == []
+    else:
+        assert faults(model).startswith(f"impossible window: sliding_window is {window}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ROPES if kind != "proportional"])
+def test_frequencies_that_are_kept_for_another_input(kind: str) -> None:
+    model = roped(kind)
+    check_rope(model)
+    # In use are the right ones; a reset brings the others.
+    model.model.rotary_emb.original_inv_freq.mul_(1.5)
+    assert faults(model).startswith("wrong buffer: model.model.rotary_emb.original_inv_freq has ")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rope", "by_length"),
+    [
+        ("hunyuan_v1_dense", {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, None),
+        ("llama", {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, "dynamic"),
+        ("llama", {"rope_type": "longrope", **LENGTH, **LISTS}, "longrope"),
+        ("llama", {"rope_type": "longrope", **LENGTH, **dict.fromkeys(LISTS, [1.5] * 32)}, None),
+    ],
+    ids=str,
+)
+def test_what_is_one_for_all_lengths(model_type: str, rope: dict[str, Any], by_length: str | None) -> None:
+    with quiet_transformers():
+        config = AutoConfig.for_model(model_type, **_SMALL, rope_parameters=rope | {"rope_theta": 1e4})
+        model = AutoModelForCausalLM.from_config(config).eval()
+    assert rope_by_input_length(config) == by_length
+    # The oracle: what the rotary module gives for the same positions in a short and a long input.
+    rotary = model.model.rotary_emb
+    cos = [rotary(torch.ones(1), torch.arange(n)[None])[0][0, 100:200] for n in (200, 5 * L0)]
+    assert cos[0].equal(cos[1]) == (by_length is None)
+
+
+def test_the_first_files_of_phi_3(folder: Path) -> None:
+    rope = {"type": "su", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    with pytest.raises(UsageError) as caught:
+        examine(
+            rewritten(folder, model_type="phi3", rope_parameters=None, rope_scaling=rope), config_only=True
+        )
+    assert "longrope for su" in str(caught.value.fix)

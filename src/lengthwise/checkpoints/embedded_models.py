@@ -15,6 +15,9 @@ from lengthwise.text.embedded_texts import package_file
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
 
+_RULES = 2
+"""Of the conversion of a GGUF file. Another number converts files again that are in the cache."""
+
 
 @dataclass(frozen=True)
 class EmbeddedModel:
@@ -143,7 +146,7 @@ def convert_gguf_file(path: Path) -> Path:
         LengthwiseError: the cache cannot be written.
     """
     status = path.stat()
-    identity = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    identity = f"{_RULES} {path.resolve()} {status.st_size} {status.st_mtime_ns}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return build_once(
         cache_dir() / "models" / f"gguf-{path.stem}-{key}",
@@ -153,26 +156,40 @@ def convert_gguf_file(path: Path) -> Path:
 
 
 def write_converted(path: Path, folder: Path) -> None:
-    """Dequantise the model in the GGUF file `path` to fp32 and save it, with its tokenizer, to `folder`."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    """Dequantise the model in the GGUF file `path` to fp32 and save it, with its tokenizer, to `folder`.
 
+    Raises:
+        UsageError: it is damaged, or transformers would compute something else than the file says.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    from lengthwise.checkpoints.gguf_file import ANOTHER_WAY, GgufFile
+
+    where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
+        file = GgufFile.read(path)
         # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.
-        model = AutoModelForCausalLM.from_pretrained(
-            str(path.parent),
-            gguf_file=path.name,
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            **where,
+            config=file.configured(AutoConfig.from_pretrained(**where)),
             dtype=torch.float32,
             quantization_config=GgufConfig(dequantize=True),
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    except MemoryError:
+        model, info = loaded
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        misfits = {name for name, *_ in info["mismatched_keys"]}
+        file.check_loaded(model, sorted(info["missing_keys"] | misfits), tokenizer)
+    except (MemoryError, UsageError):
         raise
     # The readers raise whatever a damaged file leads them to, AssertionError and OverflowError among others.
     except Exception as error:
         raise UsageError(
             f"{path} cannot be converted: {reason(error)}",
             expected="a whole GGUF file of an architecture that transformers reads",
+            fix=ANOTHER_WAY.format(path=path),
         ) from error
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -23,7 +23,7 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
-from lengthwise.checkpoints.position_limits import RECORD
+from lengthwise.checkpoints.position_limits import RECORD, frequency_names
 from lengthwise.checkpoints.resolve import ResolvedModel, looks_like_path, quiet_transformers
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
@@ -153,15 +153,6 @@ def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
         and hasattr(module, "rope_type")
         and (hasattr(module, "inv_freq") or isinstance(module.rope_type, dict))
     ]
-
-
-def frequency_names(layer_type: str | None) -> tuple[str, str]:
-    """The attributes of a rotary embedding that hold frequencies and attention scaling.
-
-    A module that serves several types of layers has them once for each type.
-    """
-    prefix = "" if layer_type is None else f"{layer_type}_"
-    return f"{prefix}inv_freq", f"{prefix}attention_scaling"
 
 
 class ClexRotaryEmbedding(nn.Module):

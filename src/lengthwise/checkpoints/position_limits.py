@@ -54,9 +54,11 @@ def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: s
 
 
 def rope_by_input_length(config: Any) -> str | None:
-    """The rope method, if its frequencies depend on how many tokens are read in one pass; else None."""
+    """The rope method, if what it does depends on how many tokens are read in one pass; else None."""
     types = [
-        (rope.get("rope_type") or "default").removeprefix("lengthwise_") for rope in ropes(config).values()
+        (rope.get("rope_type") or "default").removeprefix("lengthwise_")
+        for rope in ropes(config).values()
+        if not _one_for_all(config, rope)
     ]
     if {*types} <= {"default"}:
         return None
@@ -71,6 +73,20 @@ def rope_by_input_length(config: Any) -> str | None:
     return next((kind for kind in types if kind in by_length), None)
 
 
+def fixed_alpha(config: Any, rope: Mapping[str, Any]) -> float | None:
+    """HunYuan's, which alone reads it: its "dynamic" has one base for every input, base * alpha^(d/(d-2))."""
+    return rope.get("alpha") if str(config.model_type).startswith("hunyuan") else None
+
+
+def _one_for_all(config: Any, rope: Mapping[str, Any]) -> bool:
+    """Whether a method that looks at the input's length finds the same at every length: equal lists (MiniCPM3)."""
+    if fixed_alpha(config, rope):
+        return True
+    return rope.get("rope_type") == "longrope" and all(
+        rope.get(f"short_{each}") == rope.get(f"long_{each}") for each in ("factor", "mscale")
+    )
+
+
 def rope_parameters(config: Any) -> dict[str, Any] | None:
     """The rope settings of a text configuration, in the form of transformers 5; None without rope."""
     return getattr(config, "rope_parameters", None) or None
@@ -81,6 +97,15 @@ def ropes(config: Any) -> dict[Any, dict[str, Any]]:
     rope = rope_parameters(config) or {}
     nested = {key: value for key, value in rope.items() if isinstance(value, dict)}
     return nested or ({None: rope} if rope else {})
+
+
+def frequency_names(layer_type: str | None) -> tuple[str, str]:
+    """The attributes of a rotary embedding that hold frequencies and attention scaling.
+
+    A module that serves several types of layers has them once for each type.
+    """
+    prefix = "" if layer_type is None else f"{layer_type}_"
+    return f"{prefix}inv_freq", f"{prefix}attention_scaling"
 
 
 def trained_length(config: Any) -> int | None:

@@ -153,6 +153,12 @@ def read_config(model: str | ResolvedModel) -> Any:
         saved_as = list(config.architectures or [])
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
+        if isinstance(error, KeyError) and "longrope" in str(error):
+            raise UsageError(
+                f"{resolved.name} has a LongRoPE that transformers does not load: {reason(error)}",
+                expected="the type longrope: the first files of Phi-3 call it su",
+                fix="write longrope for su in config.json, or take newer files of the model",
+            ) from error
         raise unloadable(resolved.name, resolved.location, error) from error
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     if saved_as and not any(each in known or str(each).endswith("ForCausalLM") for each in saved_as):

@@ -1,0 +1,268 @@
+"""What a GGUF file says of its model, in the words of a transformers configuration: transformers reads less of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from gguf import GGUFReader
+from torch import Tensor
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+from lengthwise.checkpoints.gguf_rope import DIVISORS, ROPE_KEYS, rope_settings
+from lengthwise.checkpoints.position_limits import frequency_names
+from lengthwise.checkpoints.rope_check import rope_faults, rotaries
+from lengthwise.errors import UsageError, shown
+
+_HARMLESS: dict[str, tuple[str, ...]] = {
+    "block_count": (),
+    "decoder_start_token_id": (),
+    "embedding_length": (),
+    "expert_count": (),
+    "expert_feed_forward_length": ("moe_intermediate_size",),
+    "expert_shared_count": (),
+    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
+    "feed_forward_length": ("intermediate_size", "n_inner", "ffn_hidden_size"),
+    "full_attention_interval": (),
+    "nextn_predict_layers": (),
+    "pooling_type": (),
+    "shortconv.l_cache": (),
+    "ssm.conv_kernel": (),
+    "ssm.group_count": (),
+    "ssm.inner_size": (),
+    "ssm.state_size": (),
+    "ssm.time_step_rank": (),
+    "tensor_data_layout": (),
+    "vocab_size": (),
+}
+"""Key, without the architecture -> its names in configurations. If none has it, nothing changes or no tensor fits."""
+_NUMBERS: dict[str, tuple[str, ...]] = {
+    "attention.head_count": ("num_attention_heads",),
+    "attention.head_count_kv": ("num_key_value_heads", "num_kv_heads"),
+    "attention.key_length": ("head_dim",),
+    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "layer_norm_epsilon"),
+    "attention.sliding_window": ("sliding_window",),
+    "attention.sliding_window_pattern": ("layer_types",),
+    "attention.value_length": ("v_head_dim",),
+    "attn_logit_softcapping": ("attn_logit_softcapping",),
+    "expert_used_count": ("num_experts_per_tok",),
+    "expert_weights_norm": ("norm_topk_prob",),
+    "expert_weights_scale": ("routed_scaling_factor",),
+    "final_logit_softcapping": ("final_logit_softcapping",),
+    "logit_scale": ("logit_scale",),
+    "use_parallel_residual": ("use_parallel_residual",),
+}
+"""The same of keys that change what the same tensors compute."""
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.head_count": (0,),
+    "attention.head_count_kv": (0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.scale": (0.0,),
+    "attention.sliding_window": (0,),
+    "embedding_scale": (0.0, 1.0),
+    "expert_gating_func": (1,),
+    "expert_group_count": (0, 1),
+    "expert_group_used_count": (0, 1),
+    "expert_used_count": (0,),
+    "expert_weights_scale": (0.0, 1.0),
+    "interleave_moe_layer_step": (0, 1),
+    "leading_dense_block_count": (0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "rope.scaling.alpha": (0.0,),
+    "rope.scaling.yarn_attn_factor": (1.0,),
+    "rope.scaling.yarn_ext_factor": (1.0,),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "split.count": (1,),
+    "ssm.dt_b_c_rms": (False,),
+}
+"""Values that change nothing. A key with another one, and without a name in the configuration, is refused."""
+_AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
+"""Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
+
+ANOTHER_WAY = "llama.cpp:{path} instead, or the checkpoint that the file was made from"
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """The keys and the tensors of a file."""
+
+    path: Path
+    keys: Mapping[str, Any]
+    """Those of its architecture, without its name."""
+    tokenizer: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    """Tensor -> how many numbers it has."""
+    divisors: Mapping[str, Tensor]
+
+    @classmethod
+    def read(cls, path: Path) -> GgufFile:
+        """Raises what the reader raises of a damaged file."""
+        reader = GGUFReader(path)
+        keys = {}
+        for name, field in reader.fields.items():
+            # Texts of the vocabulary are many, and transformers reads them.
+            if not name.startswith("tokenizer.") or len(field.data) == 1:
+                keys[name] = field.contents()
+        begin, tokenizer = f"{keys['general.architecture']}.", "tokenizer.ggml."
+        own = {
+            name.removeprefix(begin): value
+            for name, value in keys.items()
+            if name.startswith((begin, "split.c"))
+        }
+        return cls(
+            path,
+            own,
+            {
+                name.removeprefix(tokenizer): value
+                for name, value in keys.items()
+                if name.startswith(tokenizer)
+            },
+            {tensor.name: int(tensor.n_elements) for tensor in reader.tensors},
+            {
+                tensor.name: torch.tensor(tensor.data.tolist(), dtype=torch.float64)
+                for tensor in reader.tensors
+                if tensor.name in DIVISORS
+            },
+        )
+
+    def refused(self, problem: str) -> UsageError:
+        """The error for a file that transformers would read as another model."""
+        return UsageError(
+            f"{self.path} cannot be converted: {problem}",
+            expected="a file of which transformers can compute all that it says",
+            fix=ANOTHER_WAY.format(path=self.path),
+        )
+
+    def configured(self, config: Any) -> Any:
+        """The configuration that transformers reads from the file, with what it passes over.
+
+        Raises:
+            UsageError: the configuration cannot say something that changes numbers.
+        """
+        wanted = self.settings(config)
+        passed_over = {
+            config.attribute_map.get(name, name): value
+            for name, value in wanted.items()
+            if not _same(_of(config, name), value)
+        }
+        made = type(config).from_dict(config.to_dict() | passed_over)
+        if differ := self.unlike(made):
+            raise self.refused("; ".join(differ))
+        return made
+
+    def unlike(self, config: Any) -> list[str]:
+        """In words, each setting of the file that a configuration has otherwise."""
+        return [
+            f"the file has {name} = {shown(value)}, and the model {shown(_of(config, name))}"
+            for name, value in self.settings(config).items()
+            if not _same(_of(config, name), value)
+        ]
+
+    def settings(self, config: Any) -> dict[str, Any]:
+        """Names of a configuration, and the values that the file gives them.
+
+        Raises:
+            UsageError: the configuration has no name for something that changes numbers.
+        """
+        keys, lost = self.keys, list[str]()
+        heads = keys.get("attention.head_count")
+        width = keys.get("attention.key_length") or (keys["embedding_length"] // heads if heads else 0)
+        implied = {
+            "attention.head_count_kv": (heads,),
+            "attention.key_length": (width,),
+            "attention.value_length": (width,),
+            "context_length": (keys["context_length"],),
+            "rope.scaling.yarn_attn_factor": (0.1 * math.log(keys.get("rope.scaling.factor") or 1.0) + 1,),
+        }
+        found: dict[str, Any] = {
+            "max_position_embeddings": keys["context_length"],
+            "tie_word_embeddings": "output.weight" not in self.sizes,
+        }
+        for key, given in keys.items():
+            value = self._of_layers(key, given, config) if isinstance(given, list) else given
+            names = _HARMLESS.get(key, ()) + _NUMBERS.get(key, ())
+            if name := next((each for each in names if hasattr(config, each)), None):
+                found[name] = value
+            elif key not in _HARMLESS and key not in ROPE_KEYS:
+                fits = any(_same(value, each) for each in (*_NEUTRAL.get(key, ()), *implied.get(key, ())))
+                lost += [] if fits else [f"{key} = {shown(given)}"]
+        if "sliding_window" in found:
+            found["sliding_window"] = found["sliding_window"] or None
+        if hasattr(config, "query_pre_attn_scalar"):
+            # No key has it; llama.cpp knows Gemma's largest models by their layers.
+            largest = (config.model_type, keys["block_count"]) in (("gemma2", 46), ("gemma3_text", 62))
+            found["query_pre_attn_scalar"] = keys["embedding_length"] // heads if largest else width
+        found |= rope_settings(keys, self.divisors, config, width, lost)
+        if lost:
+            raise self.refused(f"transformers does not read {', '.join(lost)}")
+        return found
+
+    def _of_layers(self, key: str, values: list[Any], config: Any) -> Any:
+        """One value for all layers if they agree; layers without attention have 0 heads."""
+        if key == "attention.sliding_window_pattern":
+            return ["sliding_attention" if slides else "full_attention" for slides in values]
+        differ = {value for value in values if value or "head_count" not in key}
+        return differ.pop() if len(differ) == 1 else values
+
+    def check_loaded(self, model: Any, missing: list[str], tokenizer: Any) -> None:
+        """Raise UsageError unless each tensor has its place, and rope and tokenizer do what the file says."""
+        if missing:
+            raise self.refused(f"it has no weights for {shown(', '.join(missing))}")
+        layers = model.config.num_hidden_layers
+        beside = tuple(f"blk.{layers + more}." for more in range(self.keys.get("nextn_predict_layers", 0)))
+        given = sum(size for name, size in self.sizes.items() if not name.startswith((*beside, *DIVISORS)))
+        held = sum({each.data_ptr(): each.numel() for each in model.state_dict().values()}.values())
+        if given != held:
+            raise self.refused(f"its tensors have {given:,} numbers, and the model has a place for {held:,}")
+        problems = [each["problem"] for each in rope_faults(model)]
+        for path, rotary, layer_type in rotaries(model):
+            has = 2 * len(getattr(rotary, frequency_names(layer_type)[0]))
+            if self.keys.get("rope.dimension_count", has) != has:
+                problems.append(
+                    f"{path} rotates {has} dimensions of a head, not {self.keys['rope.dimension_count']}"
+                )
+        rule, kind, ids = (
+            self.tokenizer.get("pre", "default"),
+            self.tokenizer.get("model"),
+            tokenizer("a").input_ids,
+        )
+        if kind == "gpt2" and rule not in {*_AS_GPT2, *GGUF_PRE_TOKENIZER_SPLITS}:
+            problems.append(f"transformers does not split text by the rule {rule}, as its tokenizer does")
+        does = {
+            "add_bos_token": tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id],
+            "add_space_prefix": tokenizer.convert_ids_to_tokens(ids)[-1].startswith("\u2581"),
+        }
+        for name, done in does.items():
+            # Of SentencePiece alone is it asked whether a text begins with a space.
+            if (asked := self.tokenizer.get(name, done)) != done and (
+                name == "add_bos_token" or kind == "llama"
+            ):
+                problems.append(
+                    f"its tokenizer has {name} = {asked}, and that of transformers does not do so"
+                )
+        if problems:
+            raise self.refused("; ".join(problems))
+
+
+def _of(config: Any, name: str) -> Any:
+    """A value of the configuration; a window of 0 tokens is none, as llama.cpp reads it."""
+    value = getattr(config, name, None)
+    return value or None if name == "sliding_window" else value
+
+
+def _same(has: Any, wanted: Any) -> bool:
+    """Equal, up to float32, in all that is wanted."""
+    if isinstance(wanted, Mapping):
+        return isinstance(has, Mapping) and all(_same(has.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(has, list) and len(has) == len(wanted) and all(map(_same, has, wanted))
+    numbers = isinstance(wanted, float) and isinstance(has, float | int)
+    return math.isclose(has, wanted, rel_tol=1e-6) if numbers else has == wanted

@@ -120,10 +120,8 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
         reached = length * (rope.get("factor") or 1)
         if rope.get("rope_type") == "yarn" and longest not in (length, reached):
             notes.append(f"{described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
-    notes += [
-        f"{each} of rope_parameters has no effect: {type(base).__name__} does not read it"
-        for each in unread_keys(base)
-    ]
+    if unread := unread_keys(base):
+        notes.append(f"{type(base).__name__} does not read, and so without effect are: {', '.join(unread)}")
     if kind := position_limits.rope_by_input_length(text):
         notes.append(f"frequencies of {kind} depend on the length of the input; cached keys keep old ones")
     return {

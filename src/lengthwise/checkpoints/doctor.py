@@ -87,9 +87,10 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     found = [checkpoint_file(resolved.location, file, **resolved.where) for file in files]
     raw, declared = ({} if file is None else read_json(file, expected="settings") for file in found)
     text, bos = base.config.get_text_config(), tokenizer.bos_token_id
+    own_bos = getattr(text, "bos_token_id", None)
     added = 0 if bos is None else tokenizer("a").input_ids[:2].count(bos)
-    if bos != text.bos_token_id:
-        notes.append(f"the configuration's BOS token is {text.bos_token_id}, the tokenizer's is {bos}")
+    if bos != own_bos:
+        notes.append(f"the configuration's BOS token is {own_bos}, the tokenizer's is {bos}")
     if added > 1 or (declared.get("add_bos_token") and not added):
         problem = f"the tokenizer adds BOS {added} times to a text, and add_bos_token asks for one"
         faults.append(fault("wrong BOS", problem, "repair the post-processor in tokenizer.json"))

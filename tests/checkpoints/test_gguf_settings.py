@@ -189,6 +189,14 @@ def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
     torch.testing.assert_close(logits(loaded.model, 32), logits(model, 32))
 
 
+@pytest.mark.parametrize("pattern", [3, [True, True, False] * 2], ids=str)
+def test_which_layers_have_a_window(pattern: Any, tmp_path: Path) -> None:
+    model = made("gemma3_text", layer_types=(["sliding_attention"] * 2 + ["full_attention"]) * 2)
+    more = {"attention.sliding_window_pattern": pattern}
+    loaded = load(str(write_gguf(tmp_path / "made.gguf", model, tiny_tokenizer(), more=more)))
+    torch.testing.assert_close(logits(loaded.model, 3 * L0), logits(model, 3 * L0))
+
+
 @pytest.mark.parametrize(
     "changed",
     [

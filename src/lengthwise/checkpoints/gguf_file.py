@@ -187,7 +187,7 @@ class GgufFile:
             "tie_word_embeddings": "output.weight" not in self.sizes,
         }
         for key, given in keys.items():
-            value = self._of_layers(key, given, config) if isinstance(given, list) else given
+            value = self._of_layers(key, given)
             names = _HARMLESS.get(key, ()) + _NUMBERS.get(key, ())
             if name := next((each for each in names if hasattr(config, each)), None):
                 found[name] = value
@@ -205,12 +205,22 @@ class GgufFile:
             raise self.refused(f"transformers does not read {', '.join(lost)}")
         return found
 
-    def _of_layers(self, key: str, values: list[Any], config: Any) -> Any:
+    def _of_layers(self, key: str, given: Any) -> Any:
         """One value for all layers if they agree; layers without attention have 0 heads."""
         if key == "attention.sliding_window_pattern":
-            return ["sliding_attention" if slides else "full_attention" for slides in values]
-        differ = {value for value in values if value or "head_count" not in key}
-        return differ.pop() if len(differ) == 1 else values
+            # A number n: each n-th layer has no window.
+            slides = (
+                given
+                if isinstance(given, list)
+                else [each % given for each in range(1, self.keys["block_count"] + 1)]
+            )
+            return ["sliding_attention" if each else "full_attention" for each in slides]
+        differ = (
+            {each for each in given if each or "head_count" not in key}
+            if isinstance(given, list)
+            else {given}
+        )
+        return differ.pop() if len(differ) == 1 else given
 
     def check_loaded(self, model: Any, missing: list[str], tokenizer: Any) -> None:
         """Raise UsageError unless each tensor has its place, and rope and tokenizer do what the file says."""
@@ -229,25 +239,19 @@ class GgufFile:
                 problems.append(
                     f"{path} rotates {has} dimensions of a head, not {self.keys['rope.dimension_count']}"
                 )
-        rule, kind, ids = (
-            self.tokenizer.get("pre", "default"),
-            self.tokenizer.get("model"),
-            tokenizer("a").input_ids,
-        )
+        rule, kind = self.tokenizer.get("pre", "default"), self.tokenizer.get("model")
         if kind == "gpt2" and rule not in {*_AS_GPT2, *GGUF_PRE_TOKENIZER_SPLITS}:
             problems.append(f"transformers does not split text by the rule {rule}, as its tokenizer does")
+        ids = tokenizer("a").input_ids
         does = {
             "add_bos_token": tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id],
             "add_space_prefix": tokenizer.convert_ids_to_tokens(ids)[-1].startswith("\u2581"),
         }
         for name, done in does.items():
+            asked = self.tokenizer.get(name, done)
             # Of SentencePiece alone is it asked whether a text begins with a space.
-            if (asked := self.tokenizer.get(name, done)) != done and (
-                name == "add_bos_token" or kind == "llama"
-            ):
-                problems.append(
-                    f"its tokenizer has {name} = {asked}, and that of transformers does not do so"
-                )
+            if asked != done and (name == "add_bos_token" or kind == "llama"):
+                problems.append(f"it has {name} = {asked}, and transformers' tokenizer does not do so")
         if problems:
             raise self.refused("; ".join(problems))
 

@@ -82,14 +82,14 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of a library's error, cut where it is long."""
-    line = (str(error).splitlines() or [""])[0]
-    # That of a missing key or index says nothing alone.
-    return (
-        f"{type(error).__name__}: {line}"
-        if line and isinstance(error, LookupError)
-        else line or type(error).__name__
-    )[:300]
+    """The first line of a library's error, with the next where it only announces it, cut where it is long."""
+    first, *more = str(error).splitlines() or [""]
+    if first.endswith(":") and more:
+        first += f" {more[0].strip()}"
+    if first and isinstance(error, LookupError):
+        # A missing key or index says nothing alone.
+        first = f"{type(error).__name__}: {first}"
+    return (first or type(error).__name__)[:300]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -200,6 +201,12 @@ def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
         )
 
 
+# What torch says of an embedding or a head; PEFT saves those of a vocabulary that was resized.
+_OTHER_ROWS = re.compile(
+    r"size mismatch for \S*(?:embed|wte|lm_head)\S*: .*?\[(\d+),[^]]*\]\) from checkpoint, .*?\[(\d+),"
+)
+
+
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     """The model with a saved PEFT adapter.
 
@@ -215,6 +222,12 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.
     except Exception as error:
+        if (other := _OTHER_ROWS.search(str(error))) and other[1] != other[2]:
+            raise UsageError(
+                f"the adapter {adapter} has {other[1]} rows of the vocabulary, and the model {other[2]}",
+                expected="the model that it was trained on, with its vocabulary",
+                fix=f"resize the model as before the training: resize_token_embeddings({other[1]}), save_pretrained",
+            ) from error
         misfit = UsageError if isinstance(error, RuntimeError) else MissingError
         raise unloadable(
             f"the adapter {adapter}",

@@ -35,7 +35,7 @@ from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
 from lengthwise.samples import SampleLog, new_store, received
 from lengthwise.settings import Subject
-from lengthwise.text import Corpus, TokenDocuments, left_out_note, rendered, tokenize
+from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize
 
 if TYPE_CHECKING:
     from lengthwise.runs import RunFolder
@@ -188,7 +188,7 @@ class _Prepared:
         self.measurement = measurement.resolved(model, other)
         self.documents = None
         if isinstance(text, Corpus):
-            self.text = text = rendered(text, other.tokenizer)
+            self.text = text = text.rendered(other.tokenizer)
         read = text
         if text is not None and measurement.reads != "questions":
             self.documents = tokenize(text, other.tokenizer, cache=cache)

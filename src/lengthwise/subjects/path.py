@@ -107,6 +107,16 @@ KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
 "dynamic" forgets what lies outside of the sliding windows of a model that has some; "full" forgets nothing.
 """
 
+_OFFLOADED = {"offloaded": "dynamic", "static-offloaded": "static"}
+"""The caches that need CUDA, and those that keep the same where they are read."""
+
+
+def _has_cuda() -> bool:
+    # Settings are checked without torch.
+    import torch
+
+    return torch.cuda.is_available()
+
 
 @dataclass(frozen=True)
 class ChosenCache:
@@ -129,6 +139,12 @@ def cache_maker(subject: Subject) -> ChosenCache | None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
     if subject.kv_cache is not None and subject.kv_cache not in KV_CACHES:
         raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
+    if subject.kv_cache in _OFFLOADED and not _has_cuda():
+        raise UsageError(
+            f"kv_cache is {subject.kv_cache!r}, which moves layers from a GPU, and there is no CUDA device",
+            expected="a machine with CUDA",
+            fix=f"use kv_cache={_OFFLOADED[subject.kv_cache]}, which gives the same numbers",
+        )
     if subject.cache is None:
         kind = subject.kv_cache
         return None if kind is None else ChosenCache(f"kv_cache={kind}", KV_CACHES[kind])

@@ -1,6 +1,5 @@
 """What `lengthwise.text` exports, as `lengthwise/__init__.pyi`."""
 
-from lengthwise.text.chats import rendered as rendered
 from lengthwise.text.corpus import Corpus as Corpus
 from lengthwise.text.corpus import Split as Split
 from lengthwise.text.corpus import TextLike as TextLike

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
-from lengthwise.text.hub import HUB_PREFIX, read_data_set
-from lengthwise.text.local_files import Reading, has_columns, is_text_file, read_files
 
 Split = Literal["test", "train", "all"]
 
@@ -23,6 +21,7 @@ TEST_SHARE = 0.1
 
 EMPTY = "empty or null"
 """Why documents are left out of a corpus."""
+HUB_PREFIX = "hf://"
 TEXT_TOKENS = 10_000_000
 """Tokens of a data set that are read at most, where the user does not say."""
 
@@ -33,7 +32,7 @@ class Corpus:
 
     `split_rule` says in words how the split was made; `fingerprint` is a hash of all ids and texts.
     `left_out` counts the documents that the source has and the corpus has not, by reason; `whole` is how many all
-    splits of it have. The documents of a `chat` are lists of messages in JSON (`chats.rendered`).
+    splits of it have. The documents of a `chat` are lists of messages in JSON (`rendered`).
     """
 
     name: str
@@ -51,6 +50,33 @@ class Corpus:
         if len(self.documents) >= self.whole:
             return ""
         return f"the {self.split} split has {len(self.documents)} of {self.whole} documents"
+
+    def rendered(self, tokenizer: Any) -> Corpus:
+        """The corpus as a model reads it: each chat as the tokenizer's template writes it.
+
+        Raises:
+            UsageError: the tokenizer has no template, or the template refuses a chat.
+        """
+        if not self.chat:
+            return self
+        documents: dict[str, str] = {}
+        for own, messages in self.documents.items():
+            try:
+                documents[own] = tokenizer.apply_chat_template(json.loads(messages), tokenize=False)
+            # The template is a program of the model's authors.
+            except Exception as error:
+                raise UsageError(
+                    f"the messages of {own} do not become a text: {reason(error)}",
+                    expected="a tokenizer with a chat template that takes these messages",
+                    fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
+                ) from error
+        same = {
+            "split": self.split,
+            "split_rule": self.split_rule,
+            "left_out": self.left_out,
+            "whole": self.whole,
+        }
+        return Corpus.of(self.name, documents, **same)
 
     @classmethod
     def of(
@@ -105,7 +131,7 @@ def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
     if not left_out:
         return []
     counts = ", ".join(f"{count} {why}" for why, count in left_out.items())
-    return [f"Left out of the text ({documents} documents have text): {counts}."]
+    return [f"Documents and files left out of the text ({documents} documents have text): {counts}."]
 
 
 def _split_by_hash(documents: dict[str, str], split: Split) -> tuple[dict[str, str], str]:
@@ -156,8 +182,7 @@ def load_corpus(
     if split is not None and split not in get_args(Split):
         raise UsageError(f"unknown split {split!r}", expected=nearest(split, get_args(Split)))
     path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
-    how = Reading(text_field, encoding, skip_unreadable)
-    if embedded is not None and how != Reading():
+    if embedded is not None and (text_field, encoding, skip_unreadable) != ("text", "utf-8", False):
         raise UsageError(
             f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
         )
@@ -168,12 +193,17 @@ def load_corpus(
         )
         rule = "all documents" if wanted == "all" else embedded.split_rule
         return Corpus.of(spec, documents, split=wanted, split_rule=rule, left_out=left_out)
+    from lengthwise.text.local_files import Reading, has_columns, is_text_file, read_files
+
+    how = Reading(text_field, encoding, skip_unreadable)
     if path.exists():
         if text_field != "text" and not has_columns(path):
             raise UsageError(f"text_field is {text_field!r}, and {spec} has no columns", expected="a table")
         return _corpus_of(spec, *read_files(path, how), split=split or "all")
     known = is_text_file(path)
     if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known):
+        from lengthwise.text.hub import read_data_set
+
         name, wanted = spec.removeprefix(HUB_PREFIX), split or "test"
         values, left_out, rule = read_data_set(name, wanted, how, tokens=text_tokens)
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)

@@ -12,7 +12,6 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.text.local_files import Reading, Unreadable, text_or_chat
 
-HUB_PREFIX = "hf://"
 CHARACTERS = 4
 """Characters that count as a token of the budget."""
 _HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split>.+))?")
@@ -31,7 +30,7 @@ def read_data_set(
     parts = _HUB.fullmatch(spec)
     if parts is None:
         raise UsageError(f"{spec!r} names no data set", expected="hf://owner/name[:config][@split]")
-    splits, chosen, where = _opened(parts["path"], parts["config"]), parts["split"], HUB_PREFIX + spec
+    splits, chosen, where = _opened(parts["path"], parts["config"]), parts["split"], f"hf://{spec}"
     rule = None if chosen is None else f"used as given: split {chosen!r}"
     held_out = next((known for known in ("test", "validation") if known in splits), None)
     if chosen is None and wanted != "all" and held_out is not None and "train" in splits:

@@ -16,7 +16,6 @@ import numpy as np
 from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
-from lengthwise.text.chats import rendered
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
                 fix="tokenize it with the tokenizer of this model, or give the text itself",
             )
         return text
-    corpus = rendered(as_corpus(text), tokenizer)
+    corpus = as_corpus(text).rendered(tokenizer)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 

@@ -21,7 +21,7 @@ from lengthwise.checkpoints.position_limits import check_positions_fit, max_posi
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
-from lengthwise.text import TokenDocument, load_corpus, pack_documents, rendered, resolve_bos, tokenize
+from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import PEFT_FAILURES, Adapter, Recipe
 
 
@@ -59,7 +59,7 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
         UsageError, MissingError: as `load_corpus`; packing without an EOS token.
     """
     data = recipe.data
-    corpus = rendered(load_corpus(data.corpus, **data.of_text()), tokenizer)
+    corpus = load_corpus(data.corpus, **data.of_text()).rendered(tokenizer)
     documents = tokenize(corpus, tokenizer)
     too_short = {} if data.packing else documents.left_out([recipe.view.longest_stretch])
     facts = {

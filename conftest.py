@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 import lengthwise
 
@@ -25,13 +27,56 @@ TESTS = Path(__file__).parent / "tests"
 MAIN = Path(lengthwise.__file__).with_name("__main__.py")
 
 
+# Tests of what older versions of transformers lack or do wrongly, by the beginning of their ids: the first version
+# that has it, and what is before it. There they are skipped, and `lengthwise.versions` or `doctor` speaks.
+SINCE = {
+    "tests/checkpoints/test_gguf.py": ("5.17", "GGUF is refused"),
+    "tests/checkpoints/test_local_positions.py::test_gradients_are_the_same_with_checkpointing": (
+        "5.23",
+        "sampled positions with checkpointing are refused",
+    ),
+    "tests/checkpoints/test_layer_types.py::test_only_full_attention_is_extended_and_survives_saving[yarn]": (
+        "5.9",
+        "yarn for one type of layers is refused",
+    ),
+    "tests/checkpoints/test_layer_types.py::test_only_full_attention_is_extended_and_survives_saving[longrope]": (
+        "5.21",
+        "longrope for one type of layers is refused",
+    ),
+    "tests/checkpoints/test_layer_types.py::test_what_cannot_be_extended": ("5.9", "yarn is refused before"),
+    "tests/checkpoints/test_doctor.py::TestFaults::test_frequencies_rounded[proportional]": (
+        "5.5",
+        "no such rope",
+    ),
+    "tests/checkpoints/test_doctor.py::TestNulls::test_every_type_of_transformers[proportional]": (
+        "5.5",
+        "no such rope",
+    ),
+    "tests/checkpoints/test_doctor.py::TestNulls::test_every_type_of_transformers[dynamic]": (
+        "5.13",
+        "a fault: the frequencies of a long text stay",
+    ),
+    "tests/checkpoints/test_doctor.py::TestNulls::test_ropes_of_their_own[hunyuan_v1_dense-64-rope0]": (
+        "5.1",
+        "a fault: the model is made without its alpha",
+    ),
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left alone with the study at the end.
+    """The longest first, so that no worker is left alone with the study at the end; tests of newer versions skipped.
 
     The study comes first and what needs a model last: on a new machine the study pretrains tiny-books for minutes,
     and others would wait for it.
     """
     items.sort(key=_place)
+    installed = Version(importlib.metadata.version("transformers"))
+    for begin, (since, before) in SINCE.items():
+        if installed < Version(since):
+            skip = pytest.mark.skip(reason=f"transformers before {since}: {before}")
+            for item in items:
+                if item.nodeid.startswith(begin):
+                    item.add_marker(skip)
 
 
 def _place(item: pytest.Item) -> int:

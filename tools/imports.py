@@ -30,6 +30,7 @@ FLOORS = (
     ("results", "samples"),
     ("progress",),
     ("settings", "files", "machine"),
+    ("versions",),
     ("errors", "lazy"),
 )
 """Packages, and modules outside of packages, from the highest floor. Each imports itself and lower floors.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
-_OPTIONAL = ("lm_eval", "bitsandbytes", "triton")
+PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "numpy")
+_OPTIONAL = ("peft", "accelerate", "datasets", "lm_eval", "bitsandbytes", "triton")
 
 
 def package_versions() -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from lengthwise.checkpoints import find_head
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
+from lengthwise.versions import checkpointing
 from tests.architectures import tiny_model
 
 every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
@@ -57,7 +58,7 @@ def gradients(
 def assert_same_with_checkpointing(make: Callable[[], Any], *batch: Any, **positions: Tensor) -> None:
     """Every weight of the model that `make` makes has a finite gradient, the same with checkpointing."""
     model, saving = make().train(), make().train()
-    saving.activation_checkpointing_enable({"use_reentrant": False})
+    getattr(saving, f"{checkpointing()}_enable")({"use_reentrant": False})
     expected, found = (gradients(each, *batch, **positions) for each in (model, saving))
     assert found.keys() == expected.keys() == {name for name, _ in model.named_parameters()}
     for name, gradient in expected.items():

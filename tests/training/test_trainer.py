@@ -14,13 +14,13 @@ from torch import nn
 from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
+from lengthwise import versions
 from lengthwise.alignment import Normalizers, Objective, alignment_loss_from_logits
 from lengthwise.checkpoints import Head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View
-from lengthwise.training.build import CHECKPOINTING
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
@@ -196,9 +196,9 @@ def test_gradient_checkpointing_changes_nothing(lora: bool, documents: list[Toke
     def run(checkpointing: bool) -> AlignmentTrainer:
         torch.manual_seed(0)
         model = add_adapter(tiny_llama(), Adapter(r=2) if lora else None)
-        settings: dict[str, Any] = {CHECKPOINTING: checkpointing}
+        settings: dict[str, Any] = {versions.checkpointing(): checkpointing}
         if checkpointing:
-            settings[f"{CHECKPOINTING}_kwargs"] = {"use_reentrant": False}
+            settings[f"{versions.checkpointing()}_kwargs"] = {"use_reentrant": False}
         trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)
         trainer.train()
         return trainer

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
 
+from lengthwise import versions
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train
-from lengthwise.training.build import CHECKPOINTING
 
 LENGTH = 16
 GEOMETRY = PairGeometry(LENGTH, 5)
@@ -95,8 +95,8 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
     documents = [TokenDocument("d", rng.integers(0, 320, size=900, dtype=np.int32))]
     settings: dict[str, Any] = {}
     if checkpointing:
-        settings[CHECKPOINTING] = True
-        settings[f"{CHECKPOINTING}_kwargs"] = {"use_reentrant": False}
+        settings[versions.checkpointing()] = True
+        settings[f"{versions.checkpointing()}_kwargs"] = {"use_reentrant": False}
     if sharded:
         wrap = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
         settings |= {"fsdp": True, "fsdp_config": {"version": 2, **wrap}}

@@ -316,7 +316,7 @@ def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int
     require(labels.shape == rows, f"{name} is {list(labels.shape)}", f"{list(rows)}, a label for each row")
     valid = labels != NO_LABEL
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
-    count, wrong_count = torch.stack((valid.sum(), wrong.sum())).tolist()
+    count, wrong_count = map(int, torch.stack((valid.sum(), wrong.sum())).cpu())
     if wrong_count:
         raise UsageError(
             f"{name} contains {int(labels[wrong][0])}, outside the head's vocabulary of {vocabulary}",

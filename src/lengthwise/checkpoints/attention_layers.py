@@ -18,6 +18,7 @@ from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
 from lengthwise.errors import UsageError
 from lengthwise.positions import attention_method
 from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
+from lengthwise.versions import checkpointing, recomputes_hooks
 
 SLIDING = "sliding_attention"
 """transformers' type of a layer that sees the last `sliding_window` tokens alone."""
@@ -193,7 +194,8 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
         position_ids: what the forward pass inside is given, [B, L]; None is 0 .. L-1.
 
     Raises:
-        UsageError: torch.compile runs the model, or its sliding layers take no `position_embeddings`.
+        UsageError: torch.compile runs the model, its sliding layers take no `position_embeddings`, or the backward
+            pass computes them again without these positions.
     """
     base = unwrap(model)
     indices = sliding_layers(base.config) if position_ids is not None else []
@@ -207,6 +209,12 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
             expected="a model that is not compiled, or positions 0 .. L-1",
         )
     decoder: Any = decoder_of(model)
+    if any(recomputes_hooks(decoder.layers[index]) for index in indices):
+        raise UsageError(
+            f"sampled positions with {checkpointing()}: before transformers 5.23 the sliding-window layers of a "
+            f"{type(base).__name__} lose theirs when they are computed again",
+            fix="pip install 'transformers>=5.23', or train without one of the two",
+        )
     rotary = getattr(decoder, "rotary_emb", None)
     text: Any = base.config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}

@@ -11,6 +11,7 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.files import build_once, cache_dir, sha256
 from lengthwise.text.embedded_texts import package_file
+from lengthwise.versions import gguf_as_plain_weights
 
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
@@ -162,11 +163,12 @@ def write_converted(path: Path, folder: Path) -> None:
         UsageError: it is damaged, or transformers would compute something else than the file says.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from lengthwise.checkpoints.gguf_file import ANOTHER_WAY, GgufFile
 
     where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    plain = gguf_as_plain_weights()
     try:
         file = GgufFile.read(path)
         # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.
@@ -174,7 +176,7 @@ def write_converted(path: Path, folder: Path) -> None:
             **where,
             config=file.configured(AutoConfig.from_pretrained(**where)),
             dtype=torch.float32,
-            quantization_config=GgufConfig(dequantize=True),
+            quantization_config=plain,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )

@@ -15,6 +15,7 @@ from lengthwise.errors import UsageError, require, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ScaledRope
 from lengthwise.settings import Finite, Settings, Whole, checked
+from lengthwise.versions import need_layered_rope
 
 FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
@@ -94,6 +95,7 @@ def plan_extension(
     The other arguments are those of `extend`.
 
     Raises:
+        MissingError: this transformers cannot give the method to one type of layers.
         UsageError: a wrong method, option, factor or original length, no rotary positions in the layers that see
             the whole context, or a model that is extended already.
     """
@@ -111,6 +113,8 @@ def plan_extension(
         options={key: list(value) if isinstance(value, tuple) else value for key, value in given.items()},
         layer_type=layer_type,
     )
+    if layer_type is not None:
+        need_layered_rope((extension.to_hf_config() or {}).get("rope_type", ""))
     skipped, last = given.get("skip_layers", 0), max(extended_layers(text, extension))
     require(
         factor == 1 or skipped <= last,

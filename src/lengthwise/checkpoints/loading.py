@@ -25,6 +25,7 @@ from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count, slowdown, usable_device
 from lengthwise.settings import Dtype
+from lengthwise.versions import need
 
 logger = logging.getLogger(__name__)
 
@@ -211,9 +212,10 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     """The model with a saved PEFT adapter.
 
     Raises:
-        MissingError: there is none, or a file of it is damaged.
+        MissingError: there is none, a file of it is damaged, or PEFT is not installed.
         UsageError: it is of another model.
     """
+    need("peft")
     folder = Path(adapter).expanduser()
     try:
         with quiet_transformers():

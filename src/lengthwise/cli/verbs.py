@@ -17,6 +17,7 @@ from lengthwise.cli.output import print_plan, print_report, print_results, print
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject, override
+from lengthwise.versions import need
 
 if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
@@ -198,6 +199,7 @@ def report(
         lengthwise report runs/before runs/after --format latex > tables.tex
         lengthwise report plain=runs/limit yarn=runs/limit-yarn --format svg --out figures
     """
+    need("matplotlib")
     from lengthwise.report.run_page import build_report, run_tables, write_figures
     from lengthwise.report.writers import written
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.text.local_files import Reading, Unreadable, text_or_chat
+from lengthwise.versions import need
 
 CHARACTERS = 4
 """Characters that count as a token of the budget."""
@@ -25,6 +26,7 @@ def read_data_set(
     A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and its train
     split "train". Of a data set with one split all rows are read, and the rule is None. Reading ends after `tokens`.
     """
+    need("datasets")
     from datasets.exceptions import DatasetGenerationError
 
     parts = _HUB.fullmatch(spec)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.versions import need
 
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
@@ -182,6 +183,7 @@ def _csv(path: Path, how: Reading) -> Rows:
 
 
 def _parquet(path: Path, how: Reading) -> Rows:
+    need("pyarrow")
     import pyarrow
     import pyarrow.parquet
 

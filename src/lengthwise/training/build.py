@@ -23,16 +23,10 @@ from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import AlignmentTrainer
+from lengthwise.versions import checkpointing, need
 
 _WITH_PROCESSES = (
     "torchrun --nproc-per-node N with a GPU for each process, or --set parallel=null for whole copies"
-)
-
-# transformers' name for it: the newer one where this version has it, since the older one is deprecated there.
-CHECKPOINTING = next(
-    name
-    for name in ("activation_checkpointing", "gradient_checkpointing")
-    if name in TrainingArguments.__dataclass_fields__
 )
 
 
@@ -43,8 +37,9 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
 
     Raises:
         UsageError: the step cannot be cut over the processes, or `parallel` has one process.
-        MissingError: a tracker's package is not installed.
+        MissingError: accelerate or a tracker's package is not installed.
     """
+    need("accelerate")
     for tracker in recipe.report_to:
         if importlib.util.find_spec(tracker) is None:
             raise MissingError(
@@ -82,9 +77,9 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "bf16": recipe.precision == "bfloat16",
         "use_cpu": cpu,
         # transformers' own way, also with sharding: accelerate's does not restore the random state for dropout.
-        CHECKPOINTING: recipe.gradient_checkpointing,
+        checkpointing(): recipe.gradient_checkpointing,
         # The re-entrant form gives adapters on a frozen base no gradient.
-        f"{CHECKPOINTING}_kwargs": {"use_reentrant": False},
+        f"{checkpointing()}_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": not cpu,
         "ddp_find_unused_parameters": False,
         "logging_steps": 1,

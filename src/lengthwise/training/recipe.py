@@ -28,6 +28,7 @@ from lengthwise.settings import (
     read_yaml,
 )
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
+from lengthwise.versions import need
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -95,10 +96,12 @@ class Adapter(Settings):
         """The configuration.
 
         Raises:
+            MissingError: PEFT is not installed.
             UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
         """
         from lengthwise.checkpoints.resolve import quiet_transformers
 
+        need("peft")
         with quiet_transformers():
             import peft
         kind = getattr(peft, self.config, None)

@@ -21,6 +21,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.versions import divides_by_micro_batches
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 _OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
@@ -58,10 +59,6 @@ class AlignmentArguments(_FIELDS):
         self.objective()
         # None without a config class among the bases: HfArgumentParser also takes these fields by themselves.
         getattr(super(), "__post_init__", lambda: None)()
-
-
-# A Trainer that does not know `loss_is_scaled_for_ga` divides a loss like ours by the micro-batches of the step.
-_DIVIDES_BY_MICRO_BATCHES = not hasattr(Trainer, "loss_is_scaled_for_ga")
 
 
 @dataclass
@@ -165,7 +162,7 @@ class AlignmentTrainer(Trainer):
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
-            if _DIVIDES_BY_MICRO_BATCHES:
+            if divides_by_micro_batches():
                 loss = loss * self.current_gradient_accumulation_steps
         return (loss, {"loss": loss}) if return_outputs else loss
 

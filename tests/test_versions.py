@@ -1,0 +1,102 @@
+"""The packages of the extras: what needs one that is missing says which extra brings it, and the rest works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from lengthwise import versions
+from lengthwise.checkpoints.attention_layers import local_positions
+from lengthwise.checkpoints.loading import add_saved_adapter
+from lengthwise.cli.verbs import report
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.text import load_corpus
+from lengthwise.training.build import trainer_settings
+from lengthwise.training.recipe import Adapter, read_recipe
+from tests.architectures import tiny_model
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# pyarrow comes with datasets.
+BROUGHT_BY = {"pyarrow": "datasets"}
+
+
+def parquet(folder: Path) -> Any:
+    (folder / "text.parquet").write_bytes(b"PAR1")
+    return load_corpus(str(folder / "text.parquet"))
+
+
+USES: dict[str, list[Callable[[Path], Any]]] = {
+    "peft": [
+        lambda folder: Adapter().peft_config(),
+        lambda folder: add_saved_adapter(nn.Identity(), str(folder)),
+    ],
+    "accelerate": [lambda folder: trainer_settings(read_recipe("smollm2-lora"), folder)],
+    "datasets": [lambda folder: load_corpus("hf://owner/name")],
+    "pyarrow": [parquet],
+    "matplotlib": [lambda folder: report((str(folder),))],
+}
+
+
+def test_every_module_of_an_extra_is_brought_by_it_and_needed_by_nothing_else() -> None:
+    assert USES.keys() == versions.EXTRAS.keys()
+    extras = PROJECT["optional-dependencies"]
+    for module, (extra, _) in versions.EXTRAS.items():
+        named = [re.split("[<>=]", each)[0] for each in extras[extra]]
+        assert BROUGHT_BY.get(module, module) in named
+        assert extra in extras["all"][0]
+    hard = {re.split("[<>=]", each)[0] for each in PROJECT["dependencies"]}
+    assert hard.isdisjoint(versions.EXTRAS)
+
+
+@pytest.mark.parametrize(("module", "use"), [(name, use) for name, uses in USES.items() for use in uses])
+def test_what_is_missing_is_named_with_its_extra(
+    module: str, use: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = versions.importlib.util.find_spec
+    monkeypatch.setattr(
+        versions.importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == module else found(name, *rest),
+    )
+    with pytest.raises(MissingError, match=f"need {module}, which is not installed") as caught:
+        use(tmp_path)
+    assert caught.value.fix == f"pip install 'lengthwise[{versions.EXTRAS[module][0]}]'"
+
+
+def test_measuring_needs_no_extra() -> None:
+    """In a process that can import none of their modules."""
+    program = ROOT / "checks" / "compat" / "smoke.py"
+    done = subprocess.run([sys.executable, str(program), *versions.EXTRAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_sampled_positions_with_layers_that_are_computed_again_without_them(
+    inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in transformers before 5.23, whose checkpoints lay around the hooks of a layer."""
+    model = tiny_model("gemma3-text", num_hidden_layers=6).train()
+    getattr(model, f"{versions.checkpointing()}_enable")({"use_reentrant": False})
+    layer = model.model.layers[0]
+    kind = type("Layer", (type(layer),), {"__call__": nn.Module.__call__} if inside else {})
+    for each in model.model.layers:
+        each.__class__ = kind
+    positions = model.dummy_inputs["input_ids"].cumsum(-1)
+    if inside or versions.recomputes_hooks(layer):
+        with (
+            pytest.raises(UsageError, match=r"sampled positions with .*_checkpointing"),
+            local_positions(model, positions),
+        ):
+            pass
+        model.eval()
+    with local_positions(model, positions):
+        pass

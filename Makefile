@@ -126,7 +126,7 @@ release:  ## sdist and wheel in dist/, and the wheel tried in an environment of 
 	$(INSTALLED)/build/bin/python -m build --outdir dist/studies studies
 	$(PYTHON) -m venv $(INSTALLED)/wheel
 	$(INSTALLED)/wheel/bin/python -m $(INSTALL) --constraint constraints.txt dist/*.whl
-	$(INSTALLED)/wheel/bin/python -I tests/installed.py
+	$(INSTALLED)/wheel/bin/python -I checks/installed.py
 
 lint: $(READY)  ## ruff, and the order of imports
 	$(BIN)/ruff check .

@@ -53,6 +53,12 @@ def test_absent_fields_are_left_out_but_an_undefined_value_is_said() -> None:
     }
 
 
+def test_bins_pairs_and_differences_are_no_headlines() -> None:
+    rows = row(), row(position=0), row(context=8, context_other=4), row(reference="n")
+    assert [each.is_headline for each in rows] == [True, False, False, False]
+    assert [each.is_whole for each in rows] == [True, False, False, True]
+
+
 @pytest.mark.parametrize("name", ["value", "stderr", "ci_low", "ci_high"])
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_numbers_are_finite_or_absent(name: str, number: float) -> None:

@@ -14,7 +14,7 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.html import Section
-from lengthwise.report.tables import difference_rows, headline_rows, side_by_side
+from lengthwise.report.tables import side_by_side
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results
 from lengthwise.runs import read_metrics
@@ -57,8 +57,8 @@ def _drawn(*pictures: Picture | None) -> list[Picture]:
 
 def _real_sections(results: Results, folder: Path) -> list[Section]:
     """The numbers before and after, and what changed; the training log is in its run folder."""
-    values = [row for row in headline_rows(results.rows) if row.metric in _SHOWN]
-    changes = [row for row in difference_rows(results.rows) if row.metric in _SHOWN]
+    values = [row for row in results.rows if row.is_headline and row.metric in _SHOWN]
+    changes = [row for row in results.rows if row.is_whole and row.reference and row.metric in _SHOWN]
     recipe = results.config["recipe"]
     metrics = read_metrics(arm_folder(results, AFTER.name) / "train" / "metrics.jsonl")
     before = sce_sentence([row for row in results.rows if row.arm == BEFORE.name])

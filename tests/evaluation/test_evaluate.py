@@ -152,8 +152,10 @@ def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> No
 
 @needs_lm_eval
 def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
-    with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e"):
+    with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e; the longest has (\d+)") as over:
         measure(*longbench("qasper", max_length=60))
+    longest = over.value.problem.rpartition(" ")[2]
+    assert f"--max-length {longest}" in (over.value.fix or "")
     results = measure(*longbench("qasper", max_length=60, truncation="middle"))
     assert results.select(task="longbench_qasper_e", bucket=None)[0].truncated == 4
     assert any("4 of 4" in note and "60" in note for note in results.notes)

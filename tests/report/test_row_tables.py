@@ -10,10 +10,8 @@ from lengthwise.measure.measurement import About
 from lengthwise.measure.table import MEASUREMENTS, Entry
 from lengthwise.report.tables import (
     Estimate,
-    difference_rows,
     difference_table,
     display_of,
-    headline_rows,
     in_order,
     questions,
     rows_table,
@@ -24,18 +22,6 @@ from lengthwise.results import Row
 
 def row(metric: str, value: float | None, **given: object) -> Row:
     return Row(**{"model": "m", "task": "misalignment", "metric": metric, "value": value, **given})  # type: ignore[arg-type]
-
-
-def test_headline_rows_leave_out_bins_pairs_and_differences() -> None:
-    plain = row("sce", 1.0, length=8)
-    rows = [
-        plain,
-        row("sce", 1.0, length=8, position=0, position_end=4),
-        row("sce", 1.0, length=8, context=8, context_other=4),
-        row("sce", 1.0, length=8, reference="n"),
-    ]
-    assert headline_rows(rows) == [plain]
-    assert difference_rows(rows) == [rows[3]]
 
 
 def test_rows_in_the_order_of_the_tasks() -> None:

@@ -65,9 +65,9 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
     A difference that is no more than rounding gives at its place is not decided.
     """
     from lengthwise.report.comparison_evidence import evidence
-    from lengthwise.report.tables import headline_rows, row_estimate
+    from lengthwise.report.tables import row_estimate
 
-    rows = results.rows if metric == "difference" else headline_rows(results.rows)
+    rows = [row for row in results.rows if metric == "difference" or row.is_headline]
     tolerances = {
         (row.length, row.position): row.value or 0.0
         for row in results.rows

@@ -44,7 +44,7 @@ def print_results(results: Results, output: Output) -> None:
     if output.as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.tables import headline_rows, in_order, rows_table
+    from lengthwise.report.tables import in_order, rows_table
     from lengthwise.report.terminal import answer
 
     title = f"{results.kind}: {results.model_name}{' (partial)' if results.partial else ''}"
@@ -52,7 +52,7 @@ def print_results(results: Results, output: Output) -> None:
     if lines:
         print(title, *lines, sep="\n")
     if output.verbose or not lines:
-        print_table(rows_table(in_order(headline_rows(results.rows)), caption=title))
+        print_table(rows_table(in_order([row for row in results.rows if row.is_headline]), caption=title))
     if results.notes:
         print()
     for note in results.notes:

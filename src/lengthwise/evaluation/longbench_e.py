@@ -21,10 +21,11 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic_core import from_json
+from annotated_types import MinLen
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
@@ -110,30 +111,27 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
     return rows
 
 
-def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
-    def texts(value: Any, pattern: str = "") -> bool:
-        return (
-            isinstance(value, list)
-            and bool(value)
-            and all(isinstance(each, str) and re.search(pattern, each) for each in value)
-        )
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True)
 
+    input: str
+    context: str
+    length: int
+    answers: Annotated[list[str], MinLen(1)]
+    all_classes: list[str] | None = None
+
+
+def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
     try:
         # Unlike json it refuses half of a surrogate pair, and any depth.
-        row = from_json(line)
-        valid = {
-            "input": isinstance(row["input"], str),
-            "context": isinstance(row["context"], str),
-            "length": type(row["length"]) is int,
-            "answers": texts(row["answers"], _ANSWERS.get(metric, "")),
-            "all_classes": metric != "class_match" or texts(row["all_classes"]),
-        }
-    except KeyError as error:
-        raise UsageError(f"{where} has no field {error}", expected=_FORMAT) from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{where}: {reason(error)}", expected=_FORMAT) from None
-    for name in valid:
-        if not valid[name]:
+        row = _Row.model_validate_json(line).model_dump()
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = "".join(f" the field {field!r}:" for field in wrong["loc"][:1])
+        raise UsageError(f"{where}:{name} {wrong['msg']}", expected=_FORMAT) from None
+    found = all(re.search(_ANSWERS.get(metric, ""), each) for each in row["answers"])
+    for name, valid in (("answers", found), ("all_classes", metric != "class_match" or row["all_classes"])):
+        if not valid:
             raise UsageError(f"{where}: the field {name!r} is {shown(row[name])}", expected=_FORMAT)
     return row
 

@@ -145,7 +145,12 @@ class Task:
             contexts |= {question.context} - {""}
         over = [settings.max_length + item.facts["cut"] for item in found if item.facts["cut"]]
         if over and settings.truncation is None:
-            raise refuse_over_limit(self.name, over, len(found), settings.max_length)
+            raise UsageError(
+                f"{len(over)} of {len(found)} prompts are longer than {settings.max_length} tokens in {self.name}; "
+                f"the longest has {max(over)}",
+                expected="prompts that fit, or a truncation: middle, left",
+                fix=f"--truncation middle as LongBench does, or --max-length {max(over)}",
+            )
         return found
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
@@ -273,15 +278,6 @@ def fit(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
         )["input_ids"]
     return tuple(ids), over
-
-
-def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) -> UsageError:
-    """The error for `rows` prompts of which some have more than `limit` tokens: `sizes`."""
-    return UsageError(
-        f"{len(sizes)} of {rows} prompts are longer than {limit} tokens in {what}; the longest has {max(sizes)}",
-        expected="prompts that fit, or a truncation: middle, left",
-        fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)}",
-    )
 
 
 def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:

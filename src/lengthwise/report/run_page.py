@@ -16,10 +16,8 @@ from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.tables import (
     Table,
-    difference_rows,
     display_of,
     has_intervals,
-    headline_rows,
     in_order,
     questions,
     rows_table,
@@ -130,7 +128,8 @@ def _rows(task: str, runs: Sequence[_Run]) -> list[Row]:
 def _tables(task: str, runs: Sequence[_Run]) -> list[Table]:
     """The headline numbers, side by side where there are several models, and the paired differences."""
     rows = _rows(task, runs)
-    plain, differences = headline_rows(rows), difference_rows(rows)
+    plain = [row for row in rows if row.is_headline]
+    differences = [row for row in rows if row.is_whole and not row.is_headline]
     tables = []
     if plain:
         draw = side_by_side if len({(row.model, row.arm, row.seed) for row in plain}) > 1 else rows_table

@@ -166,16 +166,6 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=place)
 
 
-def headline_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows that a table shows first (`Row.is_headline`)."""
-    return [row for row in rows if row.is_headline]
-
-
-def difference_rows(rows: Sequence[Row]) -> list[Row]:
-    """Paired differences of whole numbers."""
-    return [row for row in rows if row.is_whole and row.reference is not None]
-
-
 def series_names(rows: Sequence[Row]) -> list[str]:
     """A name for each row's curve or column: its arm, or its model, or both where both vary."""
     several_models = len({row.model for row in rows}) > 1

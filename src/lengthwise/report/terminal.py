@@ -135,8 +135,11 @@ def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     cells = {(row.depth, row.length): row for row in ours if row.depth is not None and row.length is not None}
     depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})[-9:]
     if len(depths) > 1:
-        found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths] for depth in depths}
-        lines += _in_per_cent("  depth", lengths, "tokens; per cent", found)
+        lines.append("  depth" + "".join(f"{length:>8}" for length in lengths) + "  tokens; per cent")
+        for depth in depths:
+            own = (cells.get((depth, length)) for length in lengths)
+            shares = ("" if row is None else f"{100 * _number(row):.0f}" for row in own)
+            lines.append(f"{depth:5g} %" + "".join(f"{share:>8}" for share in shares))
     return [
         *lines,
         *(f"Effective length: {tokens_text(row)}." for row in rows if row.metric == "effective_length"),
@@ -260,16 +263,6 @@ def _joined(bins: Sequence[Row]) -> list[Row]:
         end = some[-1].position_end
         wider.append(replace(some[0], value=mean, position_end=end, n=total, ci_low=None, ci_high=None))
     return wider
-
-
-def _in_per_cent(
-    corner: str, columns: Sequence[Any], what: str, lines: Mapping[str, Sequence[Row | None]]
-) -> list[str]:
-    """A small table of shares."""
-    return [corner + "".join(f"{column:>8}" for column in columns) + f"  {what}"] + [
-        name + "".join(f"{'' if row is None else f'{100 * _number(row):.0f}':>8}" for row in cells)
-        for name, cells in lines.items()
-    ]
 
 
 def _curve(rows: Sequence[Row], metric: str) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Tries the installed package, without the repository: `python -I tests/installed.py` of the environment to try."""
+"""Tries the installed package, without the repository: `python -I checks/installed.py` of the environment to try."""
 
 from __future__ import annotations
 

@@ -64,7 +64,6 @@ OWN = {
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "when": ("paper.when:WHEN.study", "starts that can profit from the term (35 minutes)"),
     "twenty": ("paper.when:TWENTY_TABLE.study", "the term on twenty held-out books (30 minutes)"),
-    "rates": ("paper.when:RATES_TABLE.study", "the learning rate of each arm (20 minutes)"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""

@@ -14,13 +14,13 @@ from lengthwise_studies.paper.tables import (
     TABLE10,
     TABLE11,
 )
-from lengthwise_studies.paper.when import RATES_TABLE, TWENTY_TABLE, WHEN
+from lengthwise_studies.paper.when import TWENTY_TABLE, WHEN
 from lengthwise_studies.skeleton import Study
 
 _PAPERS = (TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE9, TABLE10, TABLE11)
 _REBUTTALS = (CREAM_TABLE, RANGES_TABLE, TRUNCATION_TABLE, WITHIN_TABLE)
-TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, WHEN, TWENTY_TABLE, RATES_TABLE)}
-"""Every table of the paper and its rebuttal, and three of ours, by the name of its study."""
+TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, WHEN, TWENTY_TABLE)}
+"""Every table of the paper and its rebuttal, and two of ours, by the name of its study."""
 ALL = Study(
     title="The tables of the paper and its rebuttal",
     parts=tuple(table.part(f"parts/{table.name}") for table in (*_PAPERS, *_REBUTTALS)),

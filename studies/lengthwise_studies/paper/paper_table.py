@@ -68,7 +68,7 @@ class Setting:
     """One block of a table: a way to adjust the model, and one of the paper's corpora.
 
     In a table of several settings, `name` is before the names of its arms. `basic` makes its arms, and `more` further
-    ones. `start` changes the model that is pretrained, `changes` all recipes.
+    ones. `start` changes the model that is pretrained.
     """
 
     adjustment: Adjustment
@@ -77,7 +77,6 @@ class Setting:
     basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = controlled_arms
     more: Callable[[Adjustment, Size], tuple[Arm, ...]] = NO_MORE
     start: tuple[tuple[str, Any], ...] = ()
-    changes: tuple[str, ...] = ()
 
     def arm(self, name: str) -> str:
         """What an arm of this setting, or a statement about it, is called in the table."""
@@ -177,7 +176,6 @@ class PaperTable:
             notes=size.notes,
         )
         scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
-        scale = replace(scale, split=size.split)
         if self.follows:
             losses = size.measures(size.window)["perplexity"]
             scale = replace(scale, marks=size.marks, mark_measures={"perplexity": losses})
@@ -185,7 +183,7 @@ class PaperTable:
 
     def _arms(self, setting: Setting, size: Size) -> list[Arm]:
         adjustment, text = setting.adjustment, size.text_of(setting.corpus)
-        shared = (*adjustment.changes(size, text), *setting.changes)
+        shared = adjustment.changes(size, text)
         if not self.equal_time:
             # For tables that measure after these steps: an arm is trained once for all tables.
             shared = (*shared, f"save_at={list(size.marks)}")

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from lengthwise.text import Split
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.tiny_models import TinyModel
 
@@ -79,7 +78,6 @@ class Size:
     corpora: Mapping[str, str] = field(
         default_factory=lambda: {"books": "books", "pg19": "code", TWENTY: TWENTY}
     )
-    split: Split = "test"  # that is read
     lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
     distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
     samples: tuple[int, int, int] = (

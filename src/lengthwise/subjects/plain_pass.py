@@ -59,7 +59,8 @@ def _is_theirs(error: Exception) -> bool:
 
 def _random_states() -> list[Any]:
     """Of every generator that a module uses unless it makes its own."""
-    _, keys, place, *_ = np.random.get_state()
+    legacy: Any = np.random.get_state()
+    _, keys, place, *_ = legacy
     tensors = [
         torch.get_rng_state(),
         *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +160,8 @@ def build(animal: Animal, folder: Path) -> None:
     if animal.architecture in NO_TEXT:
         raise LookupError(NO_TEXT[animal.architecture])
     kind = CONFIG_MAPPING[animal.architecture]
-    config = kind(**shrunk(kind().to_dict(), NEEDED) | animal.settings)
+    # Some classes write into the rope parameters that they are given.
+    config = kind(**shrunk(kind().to_dict(), NEEDED) | copy.deepcopy(animal.settings))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)

@@ -82,14 +82,16 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of a library's error, with the next where it only announces it, cut where it is long."""
-    first, *more = str(error).splitlines() or [""]
-    if first.endswith(":") and more:
-        first += f" {more[0].strip()}"
-    if first and isinstance(error, LookupError):
+    """The first line of a library's error, with the next ones while it ends in a colon; cut where it is long."""
+    said = ""
+    for line in filter(None, map(str.strip, str(error).splitlines())):
+        said = f"{said} {line}".strip()
+        if not said.endswith(":"):
+            break
+    if said and isinstance(error, LookupError):
         # A missing key or index says nothing alone.
-        first = f"{type(error).__name__}: {first}"
-    return (first or type(error).__name__)[:300]
+        said = f"{type(error).__name__}: {said}"
+    return (said or type(error).__name__)[:300]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

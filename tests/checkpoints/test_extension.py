@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.extending import clex_modules, find_rotary, fixed_time
+from lengthwise.checkpoints.extending import clex_modules, fixed_time
 from lengthwise.checkpoints.extension import plan_extension
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers
@@ -74,9 +74,9 @@ def test_it_is_in_force_at_once_and_not_only_in_the_configuration() -> None:
 def test_a_configuration_with_the_original_length_beside_rope() -> None:
     # transformers prefers Phi-3's own key to the one in rope_parameters, silently.
     model = tiny_model("phi3", original_max_position_embeddings=64)
-    extension = extend(model, "yarn", factor=4.0, original_length=32)
-    [(_, _, rotary)] = find_rotary(model)
-    torch.testing.assert_close(rotary.inv_freq, extension.inverse_frequencies()[0])
+    extend(model, "longrope", factor=4.0, original_length=32, long_factor=[1.0, 2.0, 3.0, 4.0])
+    again = type(model.config).from_dict(model.config.to_dict())
+    assert again.rope_parameters["original_max_position_embeddings"] == 32
 
 
 @pytest.mark.parametrize("method", ["yarn_revised", "ntk_by_parts", "eabf", "clex"])

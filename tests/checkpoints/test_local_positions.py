@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.checkpoints import FullLogits, extend, find_head, hidden_states_for
@@ -207,3 +208,19 @@ def test_a_model_of_sliding_layers_alone_takes_positions_up_to_its_window():
         check_positions(Recipe(**{**cyclic, "length": 17}), of)
     with pytest.raises(UsageError, match="takes no position ids"):
         check_positions(Recipe(**cyclic), tiny_model("bloom-alibi"))
+
+
+def test_positions_that_change_nothing_are_refused():
+    """A Falcon with ALiBi takes position ids, and predicts the same with a gap in them."""
+    config = AutoConfig.for_model(
+        "falcon", alibi=True, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=320
+    )
+    of = AutoModelForCausalLM.from_config(config).train()
+    settings = {"model": "m", "data": {"corpus": "books"}, "length": 8, "steps": 1, "views": "gap"}
+    recipe = Recipe(
+        **settings, optimizer={"learning_rate": 1e-3}, positions={"sampler": "skip", "target_length": 16}
+    )
+    with pytest.raises(UsageError, match="predicts the same wherever"):
+        check_positions(recipe, of)
+    assert of.training
+    check_positions(recipe, tiny_model("llama-gqa"))

@@ -189,7 +189,7 @@ def test_the_query_scale_of_eabf() -> None:
         ("ntk", {"alpha": 0.5}, "alpha is 0.5"),
         ("abf", {"theta": 1.0}, "theta is 1.0"),
         ("eabf", {"skip_layers": -1}, "skip_layers is -1"),
-        ("llama3", {"low_freq_factor": 4.0}, "high_freq_factor = 4.0"),
+        ("llama3", {"low_freq_factor": 5.0}, "high_freq_factor = 4.0"),
         ("clex", {"step": 0.0}, "step is 0.0"),
         ("clex", {"activation": "relu"}, "unknown key 'activation'"),
         ("pi", {"factor": 2.0}, "unknown key 'factor'"),

@@ -76,8 +76,11 @@ def scales_queries(base: nn.Module) -> bool:
 
 
 def _layers(base: PreTrainedModel) -> list[Any]:
+    # Those of an encoder of sounds or images are outside, or have no index.
     layers = [
-        module for module in base.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")
+        module
+        for module in decoder_of(base).modules()
+        if getattr(module, "layer_idx", None) is not None and hasattr(module, "scaling")
     ]
     if not layers or not base._can_set_attn_implementation():
         raise UsageError(

@@ -11,7 +11,7 @@ from torch import nn
 
 from lengthwise.checkpoints import position_limits
 from lengthwise.checkpoints.attention_layers import scales_queries, sliding_layers
-from lengthwise.checkpoints.extending import adapter_extension, checkpoint_file, clex_modules, find_rotary
+from lengthwise.checkpoints.extending import adapter_extension, clex_modules, find_rotary
 from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.head import Head, find_head
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
@@ -22,7 +22,13 @@ from lengthwise.checkpoints.position_limits import (
     ropes,
     trained_length,
 )
-from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
+from lengthwise.checkpoints.resolve import (
+    checkpoint_file,
+    quiet_transformers,
+    read_config,
+    read_tokenizer,
+    resolve,
+)
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults, rotaries, unread_keys
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import read_json

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
-from lengthwise.checkpoints.position_limits import RECORD, frequency_names
-from lengthwise.checkpoints.resolve import ResolvedModel, looks_like_path, quiet_transformers
+from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
+from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
 from lengthwise.positions.attention_methods import QueryScale
@@ -62,7 +62,8 @@ def extend(
         **options: the method's options.
 
     Raises:
-        UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says.
+        UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says, or
+            its positions change nothing.
     """
     base = unwrap(model)
     extension = plan_extension(
@@ -74,15 +75,32 @@ def extend(
             f"no rotary embedding is found in a {type(base).__name__}",
             expected="a model of transformers with a module that has inv_freq",
         )
-    for _, _, module in found:
-        _check_frequencies(module, extension, extended=False)
+    if any(module.config is not base.config.get_text_config() for _, _, module in found):
+        raise UsageError(
+            f"the layers of a {type(base).__name__} have rotary embeddings with settings of their own",
+            expected="one configuration for all, or one for each type of layer (rope_parameters)",
+        )
+    if not positions_matter(base):
+        raise UsageError(
+            f"{name or type(base).__name__} predicts the same wherever its tokens are: it uses no rotary positions",
+            expected="a model with rotary positions (ALiBi has nothing to extend)",
+        )
+    config = copy.deepcopy(base.config)
     with quiet_transformers():
-        write_extension(base.config, extension)
+        write_extension(config, extension)
         # A rotary embedding reads the configuration only when it is created.
-        for parent, place, old in found:
-            new = type(old)(config=old.config).to(next(old.buffers()).device)
-            _check_frequencies(new, extension, extended=True)
-            setattr(parent, place, new)
+        new = [
+            type(old)(config=config.get_text_config()).to(next(old.buffers()).device) for _, _, old in found
+        ]
+        for (_, _, old), extended in zip(found, new, strict=True):
+            _check_frequencies(old, *_before(old, extension), extension.layer_type)
+            _check_frequencies(extended, *_at_first(extended, extension), extension.layer_type)
+        write_extension(base.config, extension)
+    for (parent, place, old), extended in zip(found, new, strict=True):
+        extended.config = old.config
+        setattr(parent, place, extended)
+    if extension.published_factor > 1:
+        _scale_attention(base)
     _attach(base, extension)
     return extension
 
@@ -120,7 +138,7 @@ def extend_for_adapter(model: nn.Module, adapter: str) -> None:
     before = read_extension(unwrap(model).config) or extend(
         model,
         wanted.method,
-        factor=wanted.factor,
+        factor=wanted.factor / wanted.published_factor,
         original_length=wanted.original_length,
         **wanted.options,
     )
@@ -144,12 +162,13 @@ def adapter_extension(adapter: str) -> Extension | None:
 
 
 def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
-    """(parent, name, module) of every rotary embedding that is built from the configuration."""
+    """(parent, name, module) of every rotary embedding that is built from the text configuration."""
+    kind = type(base.config.get_text_config())
     return [
         (parent, name, module)
         for parent in base.modules()
         for name, module in parent.named_children()
-        if hasattr(module, "config")
+        if isinstance(getattr(module, "config", None), kind)
         and hasattr(module, "rope_type")
         and (hasattr(module, "inv_freq") or isinstance(module.rope_type, dict))
     ]
@@ -225,25 +244,43 @@ def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
             module.fixed_time = None
 
 
-def _check_frequencies(module: Any, extension: Extension, *, extended: bool) -> None:
-    """Raise UsageError if a rotary embedding differs from the formula, before or after the extension."""
-    layer_type = extension.layer_type
-    rope_type = module.rope_type if layer_type is None else module.rope_type[layer_type]
-    if extended:
-        custom = rope_type == extension.custom_rope_type
-        # transformers' input-dependent types start with the frequencies for up to L0.
-        expected, scaling = extension.inverse_frequencies(None if custom else extension.original_length)
-    else:
-        expected, scaling = plain_frequencies(extension.theta, extension.head_dim).float(), 1.0
+def _before(module: Any, extension: Extension) -> tuple[Tensor, float]:
+    """The frequencies and the scaling of a rotary embedding that is not extended yet, as its configuration says."""
+    if extension.published_factor == 1:
+        return plain_frequencies(extension.theta, extension.head_dim).float(), 1.0
+    new, (frequencies, scaling) = type(module)(config=module.config), frequency_names(extension.layer_type)
+    return getattr(new, frequencies), getattr(new, scaling)
+
+
+def _at_first(module: Any, extension: Extension) -> tuple[Tensor, float]:
+    """The frequencies and the scaling of an extended rotary embedding before its first input."""
+    kinds = module.rope_type
+    kind = kinds if extension.layer_type is None else kinds[extension.layer_type]
+    # transformers' input-dependent types start with the frequencies for up to L0.
+    custom = kind == extension.custom_rope_type
+    return extension.inverse_frequencies(None if custom else extension.original_length)
+
+
+def _check_frequencies(module: Any, expected: Tensor, scaling: float, layer_type: str | None) -> None:
+    """Raise UsageError unless a rotary embedding has these frequencies, and this factor on cos and sin."""
     inv_freq, attention_scaling = (getattr(module, name) for name in frequency_names(layer_type))
     actual = inv_freq.detach().float().cpu()
     fits = actual.shape == expected.shape and torch.allclose(actual, expected, rtol=_TOLERANCE, atol=0)
     if not fits or abs(attention_scaling - scaling) > 1e-6:
         raise UsageError(
             f"{type(module).__name__} does not compute its positions as its configuration says"
-            f" (rope type {rope_type})",
+            f" (rope type {module.rope_type})",
             expected="a model whose rotary embedding has theta^(-2k/d) as its frequencies",
         )
+
+
+def _scale_attention(base: PreTrainedModel) -> None:
+    """Give attention the scale that its class takes from the rope parameters (mscale_all_dim of DeepSeek)."""
+    with torch.device("meta"):
+        twin = type(base)(copy.deepcopy(base.config))
+    for name, module in twin.named_modules():
+        if isinstance(getattr(module, "scaling", None), float):
+            base.get_submodule(name).scaling = module.scaling
 
 
 def _attach(base: PreTrainedModel, extension: Extension) -> None:
@@ -292,21 +329,3 @@ def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tenso
             with safe_open(file, framework="pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in {*names} & {*tensors.keys()}}
     return found
-
-
-def checkpoint_file(location: str, name: str, **where: Any) -> Path | None:
-    """The file of a folder or a hub repository; None if it has none."""
-    from transformers.utils.hub import cached_file
-
-    folder = Path(location).expanduser()
-    if folder.exists() or looks_like_path(location):
-        return folder / name if (folder / name).is_file() else None
-    found = cached_file(
-        location,
-        name,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_connection_errors=False,
-        **where,
-    )
-    return None if found is None else Path(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,10 +11,16 @@ from pydantic import Field
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from lengthwise.checkpoints.position_limits import RECORD, as_length, rope_parameters
-from lengthwise.errors import UsageError, require, shown
+from lengthwise.checkpoints.position_limits import (
+    RECORD,
+    as_length,
+    described,
+    rope_parameters,
+    trained_length,
+)
+from lengthwise.errors import UsageError, reason, require, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.rope import Rope, ScaledRope
+from lengthwise.positions.rope import Rope, ScaledRope, ntk_base, yarn_scaling
 from lengthwise.settings import Finite, Settings, Whole, checked
 from lengthwise.versions import need_layered_rope
 
@@ -21,6 +28,11 @@ FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
 # Positions beyond are no exact float64.
 _LONGEST = 2**53
+_CONTINUED = {"linear": "pi", "dynamic": "dynamic_ntk", "yarn": "yarn", "llama3": "llama3"}
+"""The rope types of published models that are extended further, and the method that does it: a greater factor from
+the same original length. Methods with a factor for each frequency, or without a formula, do not go on so."""
+_REPLACED = ("rope_type", "type", "factor", "alpha", "attention_factor")
+"""Keys of the old rope parameters that an extension replaces; what else is there stays, as mrope_section does."""
 
 
 class Extension(Settings):
@@ -29,7 +41,7 @@ class Extension(Settings):
     method: str
     """A name of ROPE_METHODS."""
     factor: Annotated[Finite, Ge(1)]
-    """s: the context becomes this many times longer."""
+    """s: the context becomes this many times longer than L0."""
     original_length: Whole
     """L0: tokens of context that the model was trained for."""
     theta: Finite
@@ -40,11 +52,16 @@ class Extension(Settings):
     """All options of the method."""
     layer_type: str | None = None
     """The layers that are extended, in a model with rotary positions by type of layer; None is all layers."""
+    published_factor: Finite = 1.0
+    """The part of s by which the model was extended when it was published."""
+    published_length: Whole | None = None
+    """Its context then; None is L0."""
 
     @property
     def extended_length(self) -> int:
-        """s * L0 in whole tokens."""
-        return int(self.factor * self.original_length)
+        """Tokens of context afterwards, as a whole number."""
+        before = self.published_length or self.original_length
+        return int(self.factor / self.published_factor * before)
 
     @property
     def custom_rope_type(self) -> str:
@@ -68,8 +85,8 @@ class Extension(Settings):
         return rope_method(self.method, self.options)(rope)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record; without a layer type if all layers are extended."""
-        return {key: value for key, value in dict(self).items() if (key, value) != ("layer_type", None)}
+        """The record, without what most models have none of."""
+        return self.model_dump(exclude_defaults=True) | {"options": self.options}
 
 
 def read_extension(config: Any) -> Extension | None:
@@ -94,24 +111,47 @@ def plan_extension(
 
     The other arguments are those of `extend`.
 
+    A model that was published with a longer context is extended from there, by its own method: the whole factor is
+    the published one times `factor`, from the same original length and with the same options.
+
     Raises:
         MissingError: this transformers cannot give the method to one type of layers.
-        UsageError: a wrong method, option, factor or original length, no rotary positions in the layers that see
-            the whole context, or a model that is extended already.
+        UsageError: a wrong method, option, factor or original length; no rotary positions in the layers that see
+            the whole context; a model that is extended already in a way that does not go on; a configuration whose
+            class does not take the method.
     """
     text = config.get_text_config()
     name = name or f"the {text.model_type} model"
     given = rope_method(method, options).keywords
-    layer_type, rope = _plain_rope(text, name)
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    layer_type, rope = _full_attention_rope(text, name)
+    # Gemma 4 has other heads in its full layers.
+    of = text.per_layer_config[layer_type] if getattr(text, "is_heterogeneous", False) else text
+    width = getattr(of, "head_dim", None) or of.hidden_size // of.num_attention_heads
+    head_dim = int(width * rope.get("partial_rotary_factor", 1.0))
+    require(
+        head_dim % 2 == 0,
+        f"{name} rotates {head_dim} dimensions of each head",
+        "an even number of them",
+    )
+    theta, alpha = float(rope["rope_theta"]), rope.get("alpha")
+    if alpha:
+        # HunYuan's "dynamic" with alpha is plain rope of another base.
+        theta = ntk_base(theta, head_dim, alpha)
+    if alpha or rope.get("rope_type", "default") == "default":
+        about = {"factor": float(factor), "original_length": _original_length(text, original_length, name)}
+    else:
+        about, given = _published(text, rope, method, factor=float(factor), options=options or {}, name=name)
+        if original_length not in (None, about["original_length"]):
+            raise UsageError(
+                f"original_length = {original_length}: {name} is {described(rope)}", fix="leave it out"
+            )
     extension = Extension(
         method=method,
-        factor=float(factor),
-        original_length=_original_length(text, original_length, name),
-        theta=float(rope["rope_theta"]),
-        head_dim=int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        theta=theta,
+        head_dim=head_dim,
         options={key: list(value) if isinstance(value, tuple) else value for key, value in given.items()},
         layer_type=layer_type,
+        **about,
     )
     if layer_type is not None:
         need_layered_rope((extension.to_hf_config() or {}).get("rope_type", ""))
@@ -130,6 +170,7 @@ def plan_extension(
         f"factor = {extension.factor:g} with {method} and the options {shown(given)} overflows",
         "frequencies that are positive and finite: a smaller factor, or other options",
     )
+    _check_taken(config, extension, name)
     return extension
 
 
@@ -143,7 +184,7 @@ def write_extension(config: Any, extension: Extension) -> None:
     text = config.get_text_config()
     layer_type = extension.layer_type
     before = text.rope_parameters if layer_type is None else text.rope_parameters[layer_type]
-    kept = {key: value for key, value in before.items() if key == "partial_rotary_factor"}
+    kept = {key: value for key, value in before.items() if key not in _REPLACED}
     rope = kept | (
         extension.to_hf_config()
         or {
@@ -160,6 +201,9 @@ def write_extension(config: Any, extension: Extension) -> None:
     if hasattr(text, "original_max_position_embeddings"):
         # transformers prefers this key, where a configuration has it (Phi-3), to the one in rope_parameters.
         text.original_max_position_embeddings = extension.original_length
+    if vars(text).get("head_dim", 0) is None:
+        # transformers' formulas take the None of Mixtral for a width, where its class takes this.
+        text.head_dim = text.hidden_size // text.num_attention_heads
     setattr(text, RECORD, extension.to_dict())
 
 
@@ -174,7 +218,7 @@ def extended_layers(config: Any, extension: Extension) -> list[int]:
     ]
 
 
-def _plain_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
+def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
     """The type of the layers to extend (None: all) and their rope parameters; UsageError if there are none."""
     rope, layer_type = rope_parameters(text), None
     if rope is None:
@@ -183,23 +227,81 @@ def _plain_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
             expected="a model with rotary positions, such as a Llama, Qwen or Mistral",
         )
     if any(isinstance(value, dict) for value in rope.values()):
+        rotated = {each for each in getattr(text, "layer_types", None) or () if rope.get(each)}
         require(
-            bool(rope.get(FULL_ATTENTION)) and FULL_ATTENTION in (getattr(text, "layer_types", None) or ()),
-            f"{name} has rotary positions in layers other than {FULL_ATTENTION}: {', '.join(sorted(rope))}",
+            FULL_ATTENTION in rotated,
+            f"{name} has rotary positions in layers of {', '.join(sorted(rotated))} alone",
             "a model with rotary positions in the layers that see the whole context",
         )
         layer_type, rope = FULL_ATTENTION, rope[FULL_ATTENTION]
-    before, kind, factor = read_extension(text), rope.get("rope_type", "default"), rope.get("factor")
-    done = f"{before.method} by {before.factor:g} from {before.original_length} tokens" if before else None
-    if done is None and kind != "default":
-        done = f"its rope_type is {kind}" + (f" by {factor:g}" if factor else "")
-    if done is not None:
+    if (before := read_extension(text)) is not None:
         raise UsageError(
-            f"{name} is extended already: {done}",
-            expected="a model with plain rotary positions (rope_type default)",
+            f"{name} is extended already: {before.method} by {before.factor:g} from {before.original_length} tokens",
+            expected="a model as it was published",
             fix="extend the original model, by the whole factor",
         )
     return layer_type, rope
+
+
+def _published(
+    text: Any, rope: Mapping[str, Any], method: str, *, factor: float, options: Mapping[str, Any], name: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The factors and lengths of an extension of a model that was published with one, and its options."""
+    kind = rope["rope_type"]
+    own = _CONTINUED.get(kind)
+    done = f"{name} {'is extended already' if own or kind == 'longrope' else 'has no plain rope'}: {described(rope)}"
+    if own != method:
+        raise UsageError(
+            done,
+            expected=f"method {own}, which goes on from there"
+            if own
+            else f"plain rope, or a type that a greater factor continues: {', '.join(_CONTINUED)}",
+            fix="extend the original model, by the whole factor",
+        )
+    length, context = trained_length(text), text.max_position_embeddings
+    assert length is not None
+    published = float(rope.get("factor") or context / length)
+    there = {key: rope[key] for key in rope_method(method).keywords if rope.get(key) is not None}
+    if method == "yarn":
+        there["attention_factor"] = _temperature(rope, published, factor * published, name)
+    there = rope_method(method, there).keywords
+    if changed := {key: value for key, value in options.items() if there[key] != value}:
+        raise UsageError(done, expected=f"its own options, not {shown(changed)}", fix="leave them out")
+    about = {"factor": factor * published, "original_length": length}
+    return about | {"published_factor": published, "published_length": context}, there
+
+
+def _temperature(rope: Mapping[str, Any], published: float, whole: float, name: str) -> float | None:
+    """YaRN's factor on cos and sin at the whole factor, as it follows from the published one; None is its formula."""
+    given, mscale, all_dim = (rope.get(key) for key in ("attention_factor", "mscale", "mscale_all_dim"))
+    if given is None and mscale and all_dim:
+        return yarn_scaling(whole, mscale) / yarn_scaling(whole, all_dim)
+    if given in (None, 1):
+        return given
+    require(
+        abs(given - yarn_scaling(published)) < 1e-3,
+        f"{name} has attention_factor = {given} with YaRN by {published:g}: none follows for a greater factor",
+        f"1, or {yarn_scaling(published):.6g} by its formula",
+    )
+    return None
+
+
+def _check_taken(config: Any, extension: Extension, name: str) -> None:
+    """Raise UsageError unless the class of the configuration takes what is written into it, and reads it again."""
+    written = copy.deepcopy(config)
+    write_extension(written, extension)
+    wanted = written.get_text_config().rope_parameters
+    try:
+        found = type(written).from_dict(written.to_dict()).get_text_config().rope_parameters
+        problem = None if found == wanted else f"it makes {shown(found)} of it"
+    # Of a class that checks its settings.
+    except Exception as error:
+        problem = reason(error)
+    if problem is not None:
+        raise UsageError(
+            f"{type(written.get_text_config()).__name__} of {name} does not take {extension.method}: {problem}",
+            expected="a method that its configuration can say, as ntk and abf are by every one",
+        )
 
 
 def _original_length(text: Any, given: int | None, name: str) -> int:

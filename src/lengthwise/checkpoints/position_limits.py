@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.hidden import POSITION_TABLES, first_position, unwrap
+from lengthwise.checkpoints.hidden import POSITION_TABLES, first_position, unwrap, view_arguments
 from lengthwise.errors import UsageError
 
 RECORD = "lengthwise_extension"
@@ -202,3 +203,24 @@ def _as_built(module: Any) -> dict[str, Any]:
 def _copied(value: Any) -> Any:
     # LongRoPE writes into its tensor.
     return value.clone() if isinstance(value, Tensor) else value
+
+
+def positions_matter(base: Any) -> bool:
+    """Whether a gap in the positions of a text changes what a model predicts: not with ALiBi, nor without positions.
+
+    True of a model without weights, which cannot be asked.
+    """
+    embeddings = base.get_input_embeddings().weight
+    if embeddings.is_meta:
+        return True
+    ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
+    frequencies, training = Frequencies(base), base.training
+    kept = frequencies.kept
+    with torch.no_grad():
+        logits = [
+            base.eval()(**view_arguments(ids, ids + first_position(base) + gap * (ids > 2), None)).logits
+            for gap in (0, 3)
+        ]
+    base.train(training)
+    frequencies.set(kept)
+    return not torch.equal(*logits)

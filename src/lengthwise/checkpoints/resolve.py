@@ -124,6 +124,24 @@ def looks_like_path(name: str) -> bool:
     )
 
 
+def checkpoint_file(location: str, name: str, **where: Any) -> Path | None:
+    """The file of a folder or a hub repository; None if it has none."""
+    from transformers.utils.hub import cached_file
+
+    folder = Path(location).expanduser()
+    if folder.exists() or looks_like_path(location):
+        return folder / name if (folder / name).is_file() else None
+    found = cached_file(
+        location,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_connection_errors=False,
+        **where,
+    )
+    return None if found is None else Path(found)
+
+
 def read_config(model: str | ResolvedModel) -> Any:
     """The configuration of a causal LM, without its weights.
 
@@ -132,7 +150,6 @@ def read_config(model: str | ResolvedModel) -> Any:
         MissingError: it is not there.
     """
     from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     resolved = resolve(model) if isinstance(model, str) else model
     folder = Path(resolved.location)
@@ -150,7 +167,7 @@ def read_config(model: str | ResolvedModel) -> Any:
         if getattr(config.get_text_config(), RECORD, None) is not None:
             # Its import gives transformers the rope types that are ours.
             importlib.import_module("lengthwise.checkpoints.extension")
-        saved_as = list(config.architectures or [])
+        saved_as = next(iter(config.architectures or ()), "")
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
         if isinstance(error, KeyError) and "longrope" in str(error):
@@ -160,13 +177,31 @@ def read_config(model: str | ResolvedModel) -> Any:
                 fix="write longrope for su in config.json, or take newer files of the model",
             ) from error
         raise unloadable(resolved.name, resolved.location, error) from error
-    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    if saved_as and not any(each in known or str(each).endswith("ForCausalLM") for each in saved_as):
-        raise UsageError(
-            f"{resolved.name} is not a causal language model: it was saved as {saved_as[0]}",
-            expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
-        )
+    _check_causal(config, str(saved_as), resolved.name)
     return config
+
+
+def _check_causal(config: Any, saved_as: str, name: str) -> None:
+    """Raise UsageError unless AutoModelForCausalLM loads such a model, with the head that it was saved with."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    inner = config.get_text_config().model_type
+    # A head of another kind, as that of a masked language model or of a classifier.
+    other = "For" in saved_as and saved_as not in CAUSAL.values()
+    other = other and not saved_as.endswith(("ForCausalLM", "ForConditionalGeneration"))
+    if config.model_type in CAUSAL and not other:
+        return
+    fix = None
+    if inner != config.model_type and inner in CAUSAL:
+        fix = (
+            f"save its language model (config.text_config, {CAUSAL[inner]}) as a model of its own, or serve the "
+            "whole and measure its URL"
+        )
+    raise UsageError(
+        f"{name} is not a causal language model: it was saved as {saved_as or config.model_type}",
+        expected="a model that transformers' AutoModelForCausalLM loads",
+        fix=fix or "use a decoder-only model, or serve this one and measure its URL",
+    )
 
 
 def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,18 @@ from lengthwise.positions import ROPE_METHODS, rope_method
 _HEADING = "## Context extension"
 
 
-def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any] | None = None) -> None:
+def save_whole(
+    model: Any,
+    tokenizer: Any,
+    path: Path,
+    *,
+    weights: dict[str, Any] | None = None,
+    check: Callable[[Path], None] | None = None,
+) -> None:
     """Save model (or adapter) and tokenizer so that `path`, missing or empty before, holds all of it or nothing.
 
-    `weights` are those of a model that does not hold them itself, because it is sharded.
+    `weights` are those of a model that does not hold them itself, because it is sharded. `check` is given the folder
+    before it has its name, and raises if it should not get it.
 
     An extended model's card says so; an extended base model is recorded beside its adapter, so that
     `load(base, adapter=path)` extends it again.
@@ -49,6 +57,8 @@ def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any
             model.save_pretrained(unfinished, **({} if weights is None else {"state_dict": weights}))
             tokenizer.save_pretrained(unfinished)
             write_extension_files(model, unfinished)
+            if check is not None:
+                check(unfinished)
             share(unfinished)
             os.replace(unfinished, path)
         finally:
@@ -99,6 +109,17 @@ def new_folder(out: Path | str) -> Path:
     return out
 
 
+def check_whole_weights(config: Any, name: str) -> None:
+    """Raise UsageError if a checkpoint's weights are quantized: few formats of them can be written again."""
+    quantized = getattr(config, "quantization_config", None)
+    if quantized is not None:
+        raise UsageError(
+            f"the weights of {name} are quantized ({dict(quantized).get('quant_method', 'in a way of its own')})",
+            expected="a checkpoint that is not",
+            fix="use the model that it was made from, and quantize the result",
+        )
+
+
 def plan_extended(model: str, method: str, *, factor: float, **settings: Any) -> dict[str, Any]:
     """What `save_extended` would write, from the model's configuration alone."""
     rope_method(method, settings.get("options"))
@@ -110,6 +131,7 @@ def plan_extended(model: str, method: str, *, factor: float, **settings: Any) ->
             "basis": "the model has not been built yet, so its configuration is not known",
         }
     config = read_config(model)
+    check_whole_weights(config, model)
     with quiet_transformers():
         extension = plan_extension(config, method, factor=factor, name=model, **settings)
         write_extension(config, extension)
@@ -131,12 +153,13 @@ def save_extended(
     `extend`. Returns what was done as plain values.
 
     Raises:
-        UsageError: as `extend`, or there is something at `out`.
+        UsageError: as `extend`, or there is something at `out`, or the weights are quantized.
         MissingError: there is no such model.
         LengthwiseError: `out` cannot be written.
     """
     out = new_folder(out)
     rope_method(method, options)
+    check_whole_weights(read_config(model), model)
     weights, tokenizer, _ = load_weights(model, device="cpu")
     extension = extend(
         weights, method, factor=factor, original_length=original_length, name=model, **(options or {})

@@ -151,8 +151,9 @@ def ntk_by_parts(rope: Rope) -> ScaledRope:
     return ScaledRope(plain.lerp(scaled, slow_share(16, 2, rope)), rope.config(None))
 
 
-def _yarn_scaling(factor: float) -> float:
-    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+def yarn_scaling(factor: float, mscale: float = 1.0) -> float:
+    """YaRN's factor on cos and sin: 0.1 mscale ln s + 1."""
+    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def yarn(
@@ -185,7 +186,7 @@ def yarn(
         truncate=truncate,
         **given,
     )
-    scaling = _yarn_scaling(rope.factor) if attention_factor is None else attention_factor
+    scaling = yarn_scaling(rope.factor) if attention_factor is None else attention_factor
     return ScaledRope(plain.lerp(plain / rope.factor, slow), config, scaling)
 
 
@@ -201,7 +202,7 @@ def yarn_revised(rope: Rope, *, beta_fast: Positive = 32.0, beta_slow: Positive 
     """
     slow = slow_share(beta_fast, beta_slow, rope)
     frequencies = rope.frequencies() / (1 - slow + rope.factor * slow)
-    return ScaledRope(frequencies, rope.config(None), _yarn_scaling(rope.factor))
+    return ScaledRope(frequencies, rope.config(None), yarn_scaling(rope.factor))
 
 
 def llama3(rope: Rope, *, low_freq_factor: Positive = 1.0, high_freq_factor: Positive = 4.0) -> ScaledRope:
@@ -214,13 +215,14 @@ def llama3(rope: Rope, *, low_freq_factor: Positive = 1.0, high_freq_factor: Pos
         high_freq_factor: frequencies that turn at least this often stay as they are.
     """
     require(
-        low_freq_factor < high_freq_factor,
+        low_freq_factor <= high_freq_factor,
         f"low_freq_factor = {low_freq_factor}, high_freq_factor = {high_freq_factor}",
-        "low_freq_factor below high_freq_factor",
+        "low_freq_factor not above high_freq_factor",
     )
     plain = rope.frequencies()
     rotations = rope.original_length * plain / (2 * math.pi)
-    fast = (rotations - low_freq_factor) / (high_freq_factor - low_freq_factor)
+    # Where both are the same (Llama 4), it is a step.
+    fast = (rotations - low_freq_factor) / (high_freq_factor - low_freq_factor or 1e-9)
     config = rope.config(
         "llama3",
         original_max_position_embeddings=rope.original_length,

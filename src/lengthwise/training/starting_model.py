@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import set_seed
 
 from lengthwise.checkpoints import extend
@@ -17,7 +17,12 @@ from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import DTYPES, model_skeleton, quantization_config
-from lengthwise.checkpoints.position_limits import check_positions_fit, max_positions, rope_by_input_length
+from lengthwise.checkpoints.position_limits import (
+    check_positions_fit,
+    max_positions,
+    positions_matter,
+    rope_by_input_length,
+)
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
@@ -112,6 +117,11 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
             "So a step would depend on the draws of the steps before it",
             expected="ntk, yarn or another extension whose frequencies do not change",
         )
+    if not positions_matter(base):
+        raise UsageError(
+            f"{wanted}, and {recipe.model} predicts the same wherever its tokens are",
+            expected="a model with rotary or learned positions",
+        )
     if len(sliding_layers(text)) == text.num_hidden_layers and target > (window := text.sliding_window):
         raise UsageError(
             f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
@@ -133,11 +143,15 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
 
     config = adapter.peft_config()
     _save_whole_modules(config, model)
+    _exclude_unfit(config, model)
     try:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
     except PEFT_FAILURES as error:
-        raise UsageError(f"{adapter.config} does not fit the model: {reason(error)}") from error
+        raise UsageError(
+            f"adapter: {adapter.config} does not fit the model: {reason(error)}",
+            fix="set adapter.target_modules",
+        ) from error
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()
@@ -177,6 +191,35 @@ def _save_whole_modules(config: Any, model: nn.Module) -> None:
     if "embeddings" in wanted and embeddings.weight is head:
         # A head that is tied to the embedding stays tied.
         config.ensure_weight_tying = True
+
+
+def _exclude_unfit(config: Any, model: nn.Module) -> None:
+    """Leave out of "all-linear" what PEFT refuses (out_proj of Mamba), and linear layers that are more (routers)."""
+    from peft.tuners.tuners_utils import _check_lora_target_modules_mamba
+
+    if getattr(config, "target_modules", None) != "all-linear" or getattr(config, "exclude_modules", None):
+        return
+    unfit = set[str]()
+    for name, module in unwrap(model).named_modules():
+        if not isinstance(module, nn.Linear):
+            continue
+        try:
+            _check_lora_target_modules_mamba(config, model, _last(name))
+        except ValueError:
+            unfit.add(_last(name))
+        if type(module).__module__.startswith("transformers.models.") and not _gives_product(module):
+            unfit.add(name)
+    config.exclude_modules = sorted(unfit) or None
+
+
+@torch.no_grad()
+def _gives_product(module: nn.Linear) -> bool:
+    """Whether a linear layer of an architecture's own class gives a tensor, to which PEFT can add its own."""
+    try:
+        return isinstance(module(module.weight.new_zeros(1, 1, module.in_features)), Tensor)
+    # Layers of several parts take another shape.
+    except RuntimeError:
+        return False
 
 
 def _last(name: str) -> str:

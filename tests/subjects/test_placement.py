@@ -16,7 +16,7 @@ from lengthwise.subjects import load, target_losses
 from lengthwise.subjects.pieces import PieceReader
 from lengthwise.subjects.plan import layers_to_quantize, reading_cost
 from lengthwise.testing import save_tiny_model
-from lengthwise.training.training_run import expand_into
+from lengthwise.training.merging import expand_into
 from tests.architectures import tiny_model
 
 SPREAD = {

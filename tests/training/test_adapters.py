@@ -16,10 +16,10 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model
-from lengthwise.training.recipe import Recipe
+from lengthwise.training.merging import merge_run
+from lengthwise.training.recipe import Adapter, Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
 from lengthwise.training.training_plan import plan
-from lengthwise.training.training_run import merge_run
 
 Make = Callable[..., Recipe]
 
@@ -183,6 +183,21 @@ def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
     for name, module in learned[0].items():
         for key, value in module.state_dict().items():
             assert torch.equal(learned[1][name].state_dict()[key], value), key
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "left_out"), [("mamba", "out_proj"), ("phimoe", "router"), ("falcon", None)]
+)
+def test_the_layers_of_the_default_are_those_that_peft_takes(tmp_path: Path, name: str, left_out: str | None):
+    from checks.zoo.architectures import animals, build
+
+    build(next(each for each in animals() if each.name == name), tmp_path / name)
+    adapted: Any = add_adapter(load(str(tmp_path / name)).model, Adapter.model_validate({"r": 2}))
+    found = {each.partition(".lora_B")[0] for each, _ in adapted.named_parameters() if ".lora_B" in each}
+    assert found
+    assert not any(each.rpartition(".")[2] == left_out for each in found)
+    assert logits(adapted).isfinite().all()
 
 
 def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):

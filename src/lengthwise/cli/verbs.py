@@ -151,7 +151,7 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = Fal
         lengthwise merge runs/lora --out models/merged
         lengthwise merge runs/longqlora --dtype bfloat16 --out models/longqlora
     """
-    from lengthwise.training.training_run import merge_run
+    from lengthwise.training.merging import merge_run
 
     print_plan(merge_run(run, out, dtype=dtype), as_json=as_json, caption="what was done")
 

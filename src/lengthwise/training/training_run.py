@@ -1,8 +1,7 @@
-"""One training run: recipe in; checkpoints, metrics, model and results out; and its adapter merged into its model."""
+"""One training run: recipe in; checkpoints, metrics, model and results out."""
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import shutil
@@ -11,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.checkpoints import FullLogits
-from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.checkpoints.loading import DTYPES, add_saved_adapter, is_4bit
 from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
-from lengthwise.checkpoints.saving import new_folder, save_whole, write_extension_files
-from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError, nearest
-from lengthwise.files import atomic_write_text, first_damaged, named_path, seal, writing
+from lengthwise.checkpoints.saving import save_whole, write_extension_files
+from lengthwise.errors import Interrupted, LengthwiseError
+from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.progress import progress
 from lengthwise.results import Results, Row
@@ -29,7 +25,7 @@ from lengthwise.runs import RunFolder, finished_results, read_metrics
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
-from lengthwise.training.recipe import Recipe, read_recipe
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training, parameter_counts, training_documents
 from lengthwise.training.trainer import logged_parts
 
@@ -254,75 +250,3 @@ def _results(
         partial=partial,
         provenance=facts,
     )
-
-
-def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> dict[str, Any]:
-    """Merge a run's adapter into its base model, and save that with the tokenizer and a model card.
-
-    The base weights are those that the adapter was trained on: 4-bit weights are dequantised, the weights before
-    quantisation are not used. The merge is in float32 and rounded once, to `dtype`. `out` is written whole or not at
-    all. Returns what was done, in plain values.
-
-    Raises:
-        UsageError: the run has no adapter, or one that cannot be merged into weights; `out` is not empty.
-        MissingError: there is no finished run, or the base model is missing.
-    """
-    run, out = named_path(run, what="the run"), new_folder(out)
-    adapter = run / "model"
-    if dtype not in DTYPES:
-        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
-    if not (run / "config.yaml").is_file() or not adapter.is_dir():
-        raise MissingError(
-            f"{run} is not the folder of a finished training run: it has no config.yaml or no model/",
-            fix="lengthwise train RECIPE --out RUN, with --resume if it was interrupted",
-        )
-    recipe = read_recipe(run / "config.yaml")
-    if recipe.adapter is None:
-        raise UsageError(f"{run} trained the whole model: there is nothing to merge", fix=f"use {adapter}")
-    # Neither the sampled positions nor the attention of training change the saved weights.
-    recipe = recipe.model_copy(update={"shifted_sparse": None, "device": "cpu"})
-    whole = recipe.model_copy(update={"quantize": None, "precision": "float32"})
-    loaded = load_for_training(whole)
-    if recipe != whole:
-        expand_into(loaded.model, load_for_training(recipe).model)
-    with quiet_transformers():
-        adapted: Any = add_saved_adapter(loaded.model, str(adapter))
-        if not hasattr(adapted.base_model, "merge_and_unload"):
-            raise UsageError(
-                f"an adapter of {type(adapted.active_peft_config).__name__} cannot be merged into weights",
-                fix=f"load it with adapter={adapter}",
-            )
-        merged = adapted.merge_and_unload(safe_merge=True)
-        # CLEX's learned frequencies multiply positions in the thousands, so rounding them turns by radians.
-        wide = {name: copy.deepcopy(module.state_dict()) for name, module in clex_modules(merged)}
-        merged = merged.to(DTYPES[dtype])
-        for name, module in clex_modules(merged):
-            module.float().load_state_dict(wide[name])
-        save_whole(merged, loaded.tokenizer, out)
-    return {
-        "base": recipe.model,
-        "adapter": str(adapter),
-        "quantized": recipe.quantize,
-        "extension": None if loaded.extension is None else loaded.extension.method,
-        "dtype": dtype,
-        "parameters": parameter_counts(merged)[0],
-        "written_to": str(out),
-    }
-
-
-@torch.no_grad()
-def expand_into(target: nn.Module, quantized: nn.Module) -> None:
-    """Copy the weights of `quantized` into `target`, the same model, with 4-bit weights dequantised to float32.
-
-    A model that computes in bfloat16 rounds them again in every product.
-    """
-    from bitsandbytes.functional import dequantize_4bit
-
-    for name, parameter in target.named_parameters():
-        owner, _, last = name.rpartition(".")
-        value: Any = quantized.get_parameter(name)
-        if last == "weight" and is_4bit(quantized.get_submodule(owner)):
-            state = copy.copy(value.quant_state)
-            state.dtype = torch.float32
-            value = dequantize_4bit(value.data, state)
-        parameter.copy_(value)

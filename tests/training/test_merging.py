@@ -1,0 +1,115 @@
+"""What an adapter touches, and what a merge makes of it: the predictions of model and adapter, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from lengthwise.checkpoints.saving import save_whole
+from lengthwise.errors import UsageError
+from lengthwise.subjects import load
+from lengthwise.testing import save_tiny_model
+from lengthwise.training.merging import merge_run
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.starting_model import add_adapter, load_for_training
+from tests.checkpoints.folders import rewritten
+
+Make = Callable[..., Recipe]
+VIRTUAL = {"num_virtual_tokens": 4}
+MERGED: dict[str, dict[str, Any]] = {
+    "LoRA": {},
+    "DoRA": {"use_dora": True},
+    "rank-stabilized": {"use_rslora": True},
+    "biases": {"bias": "all"},
+    "embeddings and norms, whole": {"modules_to_save": ["embeddings", "norms"]},
+    "embedding and head, each whole": {"modules_to_save": ["embed_tokens", "lm_head"]},
+    "single tokens": {"trainable_token_indices": [3, 5]},
+    "tokens alone": {"config": "TrainableTokensConfig", "token_indices": [3, 5]},
+    "IA3": {
+        "config": "IA3Config",
+        "target_modules": ["k_proj", "down_proj"],
+        "feedforward_modules": ["down_proj"],
+    },
+    "LoKr": {"config": "LoKrConfig", "target_modules": ["q_proj"]},
+    "norms": {"config": "LNTuningConfig"},
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "biases of LoRA": ({"lora_bias": True}, "PEFT does not merge"),
+    "layers that are there twice": ({"layer_replication": [[0, 2], [1, 2]]}, "predicts something else"),
+    "prompt": ({"config": "PromptTuningConfig", **VIRTUAL}, "PromptTuningConfig cannot be merged"),
+    "prefix": ({"config": "PrefixTuningConfig", **VIRTUAL}, "PrefixTuningConfig cannot be merged"),
+}
+# PEFT warns of layers whose kind it does not know, of biases, and of vocabularies.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+EMBEDDING = {"target_modules": ["q_proj", "embed_tokens"]}
+
+
+@pytest.fixture(params=["tied", "untied"])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(save_tiny_model(tmp_path / request.param, tie_word_embeddings=request.param == "tied"))
+
+
+def trained(recipe: Recipe, run: Path) -> Path:
+    """The folder of a run whose adapter has random weights."""
+    loaded = load_for_training(recipe)
+    model = add_adapter(loaded.model, recipe.adapter)
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    save_whole(model, loaded.tokenizer, run / "model")
+    (run / "config.yaml").write_text(yaml.safe_dump({"kind": "train", **recipe.to_dict()}))
+    return run
+
+
+@torch.no_grad()
+def predictions(*model: str) -> Tensor:
+    loaded = load(model[0], dtype="float32", adapter=model[1] if model[1:] else None)
+    return loaded.model(input_ids=torch.arange(40)[None]).logits
+
+
+@pytest.mark.parametrize("case", [*MERGED, "an embedding"])
+def test_it_predicts_as_model_and_adapter_do(make: Make, base: str, tmp_path: Path, case: str) -> None:
+    run = trained(make(model=base, adapter=MERGED.get(case, EMBEDDING)), tmp_path / "run")
+    if case == "an embedding" and base.endswith("/tied"):
+        with pytest.raises(UsageError, match=r"(?s)something else.*tied head"):
+            merge_run(run, tmp_path / "merged")
+        assert not (tmp_path / "merged").exists()
+        return
+    merge_run(run, tmp_path / "merged")
+    expected = predictions(base, str(run / "model"))
+    torch.testing.assert_close(predictions(str(tmp_path / "merged")), expected, rtol=1e-4, atol=1e-4)
+    assert (expected - predictions(base)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_merged_writes_nothing(make: Make, shared: Path, tmp_path: Path, case: str) -> None:
+    adapter, says = REFUSED[case]
+    run = trained(make(adapter=adapter), tmp_path / "run")
+    with pytest.raises(UsageError, match=says):
+        merge_run(run, tmp_path / "merged")
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_a_quantized_base_is_refused(make: Make, base: str, tmp_path: Path) -> None:
+    run = trained(make(model=base, adapter={}), tmp_path / "run")
+    rewritten(Path(base), quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(UsageError, match=r"quantized \(gptq\)"):
+        merge_run(run, tmp_path / "merged")
+
+
+def test_another_vocabulary_is_named_whole(base: str, tmp_path: Path) -> None:
+    """torch says the sizes in the second line of its error."""
+    from tests.checkpoints.adapters import with_lora
+
+    model = load(base).model
+    model.resize_token_embeddings(340)
+    with_lora(model, modules_to_save=["embed_tokens"]).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(UsageError, match=r"size mismatch for .*embed_tokens.*\[340, 32\].*\[320, 32\]"):
+        load(base, adapter=str(tmp_path / "adapter"))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.hidden import POSITION_TABLES, first_position, unwrap, view_arguments
+from lengthwise.checkpoints.hidden import POSITION_TABLES, accepted, first_position, unwrap, view_arguments
 from lengthwise.errors import UsageError
 
 RECORD = "lengthwise_extension"
@@ -208,10 +208,10 @@ def _copied(value: Any) -> Any:
 def positions_matter(base: Any) -> bool:
     """Whether a gap in the positions of a text changes what a model predicts: not with ALiBi, nor without positions.
 
-    True of a model without weights, which cannot be asked.
+    True of a model that cannot be asked: without weights, or that takes no position ids.
     """
     embeddings = base.get_input_embeddings().weight
-    if embeddings.is_meta:
+    if embeddings.is_meta or not accepted(base, position_ids=None):
         return True
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
     frequencies, training = Frequencies(base), base.training

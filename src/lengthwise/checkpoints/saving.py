@@ -82,11 +82,12 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
     if _HEADING in text:
         return
     method, factor, layers = ROPE_METHODS[extension.method], extension.factor, extension.layer_type
+    had = f", of which the model had {extension.published_factor:g}" if extension.published_factor > 1 else ""
     options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
     lines = [
         text.rstrip() + f"\n\n{_HEADING}\n",
         f"Extended by lengthwise: `{extension.method}` ({method.what}).\n",
-        f"- from {extension.original_length} tokens to {extension.extended_length} (factor {factor:g})",
+        f"- from {extension.original_length} tokens to {extension.extended_length} (factor {factor:g}{had})",
         *([f"- layers: those of type `{layers}` alone"] if layers else []),
         f"- base of the model before: {extension.theta:g}",
         f"- options: {options or 'none'}",
@@ -179,6 +180,7 @@ def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:
         "model": model,
         "method": extension.method,
         "factor": extension.factor,
+        **({"published_factor": extension.published_factor} if extension.published_factor > 1 else {}),
         "original_length": extension.original_length,
         "extended_length": extension.extended_length,
         "options": extension.options,

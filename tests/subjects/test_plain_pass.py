@@ -82,6 +82,6 @@ def test_a_model_that_fails_where_a_cache_is_continued_is_refused(monkeypatch: p
     reader.read(TOKENS[None, :8])
     monkeypatch.setattr(type(reader._cache), "update", lambda *_, **__: [][4])
     with pytest.raises(
-        UsageError, match="tiny cannot be read through a cache: IndexError: list index out of range"
+        UsageError, match="tiny cannot read 152 tokens through a cache of its own: IndexError: list index"
     ):
         reader.read(TOKENS[None, 8:])

@@ -26,8 +26,8 @@ from lengthwise.checkpoints.hidden import (
     first_position,
     hidden_states_and_output,
 )
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
-from lengthwise.subjects.plain_pass import undrawn
+from lengthwise.errors import MissingError, UsageError, reason
+from lengthwise.subjects.plain_pass import one_pass
 from lengthwise.subjects.weights import reported
 
 if TYPE_CHECKING:
@@ -146,35 +146,21 @@ class PieceReader:
         # Its first use reads a few tokens to prove it.
         model, head = self._model, self._model.head
         model.frequencies.set(self._frequencies)
-        ids = arguments["input_ids"]
-        with reported(model.model, ids.numel()), undrawn(model.name, ids.shape[1]):
-            try:
-                if isinstance(head, Head):
-                    hidden, output = hidden_states_and_output(model.model, **arguments)
-                else:
-                    output = model.model(**arguments)
-                    hidden = output.logits
-            # Caches and models that do not fit fail in many ways.
-            except Exception as error:
-                if isinstance(error, LengthwiseError | torch.OutOfMemoryError):
-                    raise
-                raise self._cannot(error) from error
-        return model.at_head(hidden), cache_among(output)
-
-    def _cannot(self, error: Exception) -> UsageError:
-        model, chosen = self._model, self._model.cache
-        if chosen is not None and self._own:
-            what, fix = (
-                f"a {type(self._cache).__name__} ({chosen.option})",
-                f"leave {chosen.option} out, or name another cache",
-            )
-        else:
-            what, fix = "a cache", "leave out what asks for one (read, kv_cache): it is read in one pass"
-        return UsageError(
-            f"{model.name} cannot be read through {what}: {reason(error)}",
-            expected="a cache that its layers can continue",
-            fix=fix,
+        ids, chosen = arguments["input_ids"], model.cache
+        option = f" ({chosen.option})" if chosen is not None and self._own else ""
+        through = (
+            f" through a {type(self._cache).__name__}{option}" if self._own else " through a cache of its own"
         )
+        with (
+            reported(model.model, ids.numel()),
+            one_pass(model.name, ids.shape[1], through),
+        ):
+            if isinstance(head, Head):
+                hidden, output = hidden_states_and_output(model.model, **arguments)
+            else:
+                output = model.model(**arguments)
+                hidden = output.logits
+        return model.at_head(hidden), cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own.

@@ -7,10 +7,8 @@ length, and a model may look ahead farther than any short text is long.
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,16 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import looks_ahead
-from lengthwise.errors import LengthwiseError, UsageError, reason
-from lengthwise.subjects.proof import Proofs, differs
+from lengthwise.errors import LengthwiseError, UsageError, is_out_of_memory, reason
+from lengthwise.subjects.proof import Proofs, differs, is_bug
 
 BEGINNING = 64
 """Tokens that are read again alone: of a long text next to nothing."""
 
 
 @contextmanager
-def undrawn(name: str, tokens: int) -> Iterator[None]:
-    """A forward pass over `tokens` tokens that draws no random numbers.
+def one_pass(name: str, tokens: int, through: str = "") -> Iterator[None]:
+    """A forward pass over `tokens` tokens that draws no random numbers, `through` a cache or without.
 
     Raises:
         UsageError: it drew some (what is drawn and changes nothing is refused, too), or the model's own code fails.
@@ -36,11 +34,16 @@ def undrawn(name: str, tokens: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, LengthwiseError | torch.OutOfMemoryError) or not _is_theirs(error):
+        if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
             raise
         raise UsageError(
-            f"{name} cannot read {tokens:,} tokens: {reason(error)}",
-            expected="a model that reads a text of any length, at the positions 0, 1, ...",
+            f"{name} cannot read {tokens:,} tokens{through}: {reason(error)}",
+            expected="a cache that its layers can continue"
+            if through
+            else "a model that reads texts of any length",
+            fix="leave out what asks for a cache (kv_cache, cache, read), or name another"
+            if through
+            else None,
         ) from error
     if _random_states() != before:
         raise UsageError(
@@ -48,13 +51,6 @@ def undrawn(name: str, tokens: int) -> Iterator[None]:
             expected="a model that gives the same numbers each time (no hashing by chance, no dropout)",
             fix="use shorter texts, if it draws only beyond a length, or another model",
         )
-
-
-def _is_theirs(error: Exception) -> bool:
-    """Whether it comes from the model's own code: of transformers, or what that loads from the hub."""
-    files = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
-    last = next((parts for parts in reversed(files) if "torch" not in parts), ())
-    return bool({"transformers", "transformers_modules"} & {*last})
 
 
 def _random_states() -> list[Any]:

@@ -72,7 +72,7 @@ class Proofs:
             found = fast()
         # A model may fail in many ways under masks, positions and caches that it was not made for.
         except Exception as error:
-            if is_out_of_memory(error) or _is_bug(error):
+            if is_out_of_memory(error) or is_bug(error):
                 raise
             self.refuse(shortcut, reason(error), name=name)
             return False
@@ -86,7 +86,7 @@ class Proofs:
         return True
 
 
-def _is_bug(error: Exception) -> bool:
+def is_bug(error: Exception) -> bool:
     """Whether this package raised it, and not as a sentence for the user."""
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
     package = __name__.partition(".")[0] + "."

@@ -31,7 +31,7 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.errors import UsageError
 from lengthwise.progress import advance, watched
 from lengthwise.subjects.path import ChosenCache, ReadingPath
-from lengthwise.subjects.plain_pass import check_blind, undrawn
+from lengthwise.subjects.plain_pass import check_blind, one_pass
 from lengthwise.subjects.proof import Proofs
 from lengthwise.subjects.reading import Rows
 
@@ -182,7 +182,7 @@ class Weights:
             "attention_mask": None if attention_mask is None else attention_mask.to(device),
         }
         whole = position_ids is None and attention_mask is None
-        with undrawn(self.name, input_ids.shape[1]):
+        with one_pass(self.name, input_ids.shape[1]):
             hidden = hidden_states_for(self.model, head, input_ids.to(device), **arguments, whole=whole)
         return self.at_head(hidden)
 

@@ -165,10 +165,11 @@ def write_converted(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    # It refuses a transformers that lacks what the next import needs.
+    plain = gguf_as_plain_weights()
     from lengthwise.checkpoints.gguf_file import ANOTHER_WAY, GgufFile
 
     where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    plain = gguf_as_plain_weights()
     try:
         file = GgufFile.read(path)
         # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from gguf import GGUFReader
 from torch import Tensor
-from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from lengthwise.checkpoints.gguf_rope import DIVISORS, ROPE_KEYS, rope_settings
 from lengthwise.checkpoints.position_limits import frequency_names
@@ -239,8 +238,12 @@ class GgufFile:
                 problems.append(
                     f"{path} rotates {has} dimensions of a head, not {self.keys['rope.dimension_count']}"
                 )
+        from transformers.integrations.gguf import gguf_tokenizer_mapping
+
+        # Older readers choose by the architecture, and have no table.
+        splits = getattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS", None)
         rule, kind = self.tokenizer.get("pre", "default"), self.tokenizer.get("model")
-        if kind == "gpt2" and rule not in {*_AS_GPT2, *GGUF_PRE_TOKENIZER_SPLITS}:
+        if kind == "gpt2" and splits is not None and rule not in {*_AS_GPT2, *splits}:
             problems.append(f"transformers does not split text by the rule {rule}, as its tokenizer does")
         ids = tokenizer("a").input_ids
         does = {

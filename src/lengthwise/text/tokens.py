@@ -7,6 +7,7 @@ import json
 import logging
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -17,6 +18,7 @@ from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
+from lengthwise.text.encoding import PIECE, in_pieces, skipped_at_a_cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,19 +140,30 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
-    texts, ids = list(corpus.documents.values()), []
-    starts: Iterable[int] = range(0, len(texts), _BATCH)
-    if sum(map(len, texts)) > _LARGE:
-        starts = progress(starts, what="tokenize")
-    for start in starts:
+    def encoded(texts: Sequence[str]) -> Any:
         # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
-        encoded = tokenizer(
-            texts[start : start + _BATCH],
-            add_special_tokens=False,
-            return_attention_mask=False,
-            verbose=False,
-        )
-        ids += [np.array(known_ids(tokenizer, own), dtype=np.int32) for own in encoded["input_ids"]]
+        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+
+    def array(ids: Sequence[int | None]) -> NDArray[np.int32]:
+        return np.array(known_ids(tokenizer, ids), dtype=np.int32)
+
+    texts, ids = list(corpus.documents.values()), list[Any]()
+    size = sum(map(len, texts))
+    skip = skipped_at_a_cut(tokenizer) if max(map(len, texts)) > 2 * PIECE else None
+    with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
+        moved = bar.update if bar is not None else (lambda _: None)
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            if skip is None or max(map(len, batch)) <= 2 * PIECE:
+                ids += map(array, encoded(batch)["input_ids"])
+                moved(sum(map(len, batch)))
+                continue
+            for text in batch:
+                pieces = list[Any]()
+                for own, characters in in_pieces(text, lambda some: encoded(some).encodings, skip):
+                    pieces.append(array(own))
+                    moved(characters)
+                ids.append(np.concatenate(pieces))
     return ids
 
 

@@ -52,7 +52,7 @@ class Versions:
     pytest: tuple[str, ...] | None = None
 
 
-LOWEST = ("--resolution", "lowest-direct")
+LOWEST = ("--resolution", "lowest-direct", "--constraint", "checks/compat/lowest.txt")
 LENIENT = ("-W", "default", "--disable-warnings")
 # lm-eval, bitsandbytes and TRL would raise the lowest versions of what they need: their tests are skipped there.
 MOST = tuple(word for extra in ("all", "qlora", "trl", "lm-eval") for word in ("--extra", extra))

@@ -40,9 +40,9 @@ class Part:
 PARTS = {
     "facts": Part("facts.py", 90),
     "cases": Part("cases.py", 130),
-    "kernels": Part("kernels.py", 110, beside=True),
+    "kernels": Part("tiles.py", 110, beside=True),
     "llama": Part("llama.py", 90, beside=True),
-    "speed": Part("kernels.py", 50, ("speed",)),
+    "speed": Part("tiles.py", 50, ("speed",)),
     "bench-llama3": Part("bench.py", 110, ("llama3",)),
     "bench-qwen": Part("bench.py", 60, ("qwen",)),
     "train": Part("train.py", 75),

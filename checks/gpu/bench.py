@@ -10,7 +10,7 @@ from part import ROOT, Result, options
 
 # Of the second shape only what the first is compared in.
 FEWER = ["chunked_ce_triton", "fused_triton", "fused_torch", "chunked_ce_torch", "products"]
-FEWER += ["liger_ce", "cce", "trl_ce", "naive", "naive_ce"]
+FEWER += ["liger_ce", "cce", "trl_ce", "torch_ce", "naive", "naive_ce"]
 
 
 def main() -> None:

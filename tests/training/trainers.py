@@ -39,11 +39,10 @@ SETTINGS: dict[str, Any] = {
 
 def arguments(folder: Path, **changes: Any) -> TrainingArguments:
     """For the same windows in the same order, at one learning rate, without checkpoints."""
-    steady = {
-        "lr_scheduler_type": "constant",
-        "train_sampling_strategy": "sequential",
-        "save_strategy": "no",
-    }
+    steady = {"lr_scheduler_type": "constant", "save_strategy": "no"}
+    # transformers 5.2 has it. Without it a plain Trainer shuffles; ours never does.
+    if "train_sampling_strategy" in TrainingArguments.__dataclass_fields__:
+        steady["train_sampling_strategy"] = "sequential"
     return TrainingArguments(str(folder), **(SETTINGS | steady | changes))
 
 

@@ -40,7 +40,8 @@ def test_what_make_compat_runs_is_there() -> None:
 
 def test_the_page_of_versions_is_about_the_dependencies_and_their_bounds() -> None:
     page = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
-    asked = PROJECT["project"]["dependencies"] + sum(PROJECT["project"]["optional-dependencies"].values(), [])
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    asked = [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
     bounds = dict(re.findall(r"([\w-]+)(?:\[.*?\])?>=([\d.]+)", "\n".join(asked)))
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")

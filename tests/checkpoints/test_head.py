@@ -120,6 +120,14 @@ def test_a_model_that_looks_ahead_is_refused():
         find_head(BertLMHeadModel(config).eval())
 
 
+def test_a_model_with_dropout_left_on_does_not_look_ahead():
+    model = tiny_llama()
+    forward = model.model.layers[0].mlp.forward
+    model.model.layers[0].mlp.forward = lambda hidden: nn.functional.dropout(forward(hidden), 0.2, True)
+    with pytest.raises(UsageError, match="other numbers each time that it reads the same tokens"):
+        find_head(model)
+
+
 def test_flash_attention_does_not_get_a_single_row_whose_positions_begin_again(monkeypatch):
     """transformers would read such a row as two texts; two rows, and positions that skip, it reads whole."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward

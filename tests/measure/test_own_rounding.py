@@ -14,7 +14,7 @@ from lengthwise.subjects import LoadedModel, Reading, Want
 from lengthwise.subjects.rounding import LEAST, beginning
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
-LAYOUT = Layout(384)
+LAYOUT = Layout(768)
 BY_LENGTH = {"rope_parameters": {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}}
 
 

@@ -35,7 +35,10 @@ def own_rounding(
     least = ELSEWHERE if model.dtype is None else LEAST.get(dtype or model.dtype, LEAST_ELSEWHERE)
     if longer is None or _mean(longer) < max(BEYOND_ROUNDING * least, _mean(floor) / 2):
         return floor
-    own = _worst(model.again(short, alone, dtype=dtype), short, edges)
+    # A text that is read again as long as it is.
+    while len(beginning(short).tokens) < len(short.tokens):
+        short = beginning(short)
+    own = _worst(model.again(short, *model.read([short]), dtype=dtype), short, edges)
     if own is None or _mean(longer) < BEYOND_ROUNDING * _mean(own):
         return floor
     (twice,) = model.read([reading])

@@ -183,8 +183,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "flat",
         lambda seen, at: True,
         "Precision does this (another dtype, quantized weights), other weights or an adapter, a rope scaling of all "
-        "positions (YaRN), a mask of near tokens, tokens before the text, a temperature, and rows added to the "
-        "vocabulary.",
+        "positions (YaRN), other positions, a mask of near tokens, tokens before the text, a temperature, and rows "
+        "added to the vocabulary.",
     ),
 )
 """(name, whether it applies, what does this); the first that applies is said."""

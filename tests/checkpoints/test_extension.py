@@ -79,6 +79,15 @@ def test_a_configuration_with_the_original_length_beside_rope() -> None:
     assert again.rope_parameters["original_max_position_embeddings"] == 32
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("method", ["yarn", "ntk_by_parts", "clex"])
+def test_an_extension_keeps_the_mode_of_the_model(method: str, training: bool) -> None:
+    """A part in training mode is refused where a model is read."""
+    model = tiny_llama().train(training)
+    extend(model, method, factor=2.0)
+    assert {module.training for module in model.modules()} == {training}
+
+
 @pytest.mark.parametrize("method", ["yarn_revised", "ntk_by_parts", "eabf", "clex"])
 def test_what_transformers_cannot_do_it_refuses_to_load(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

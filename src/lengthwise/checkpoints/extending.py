@@ -66,9 +66,10 @@ def extend(
             its positions change nothing.
     """
     base = unwrap(model)
-    extension = plan_extension(
-        base.config, method, factor=factor, original_length=original_length, options=options, name=name
-    )
+    with quiet_transformers():
+        extension = plan_extension(
+            base.config, method, factor=factor, original_length=original_length, options=options, name=name
+        )
     found = find_rotary(base)
     if not found:
         raise UsageError(
@@ -98,7 +99,7 @@ def extend(
         write_extension(base.config, extension)
     for (parent, place, old), extended in zip(found, new, strict=True):
         extended.config = old.config
-        setattr(parent, place, extended)
+        setattr(parent, place, extended.train(old.training))
     if extension.published_factor > 1:
         _scale_attention(base)
     _attach(base, extension)
@@ -293,7 +294,8 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
         scale_queries(base, scale, layers=extended_layers(base.config, extension))
     if extension.method == "clex":
         for parent, name, old in find_rotary(base):
-            setattr(parent, name, ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device))
+            clex = ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device)
+            setattr(parent, name, clex.train(old.training))
         decoder = decoder_of(base)
         decoder.register_forward_pre_hook(_keep_time_of_cache, with_kwargs=True)
         decoder.register_forward_hook(_note_time_in_cache)

@@ -214,13 +214,14 @@ def positions_matter(base: Any) -> bool:
     if embeddings.is_meta or not accepted(base, position_ids=None):
         return True
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
-    frequencies, training = Frequencies(base), base.training
+    frequencies, training = Frequencies(base), [module for module in base.modules() if module.training]
     kept = frequencies.kept
     with torch.no_grad():
         logits = [
             base.eval()(**view_arguments(ids, ids + first_position(base) + gap * (ids > 2), None)).logits
             for gap in (0, 3)
         ]
-    base.train(training)
+    for module in training:
+        module.training = True
     frequencies.set(kept)
     return not torch.equal(*logits)

@@ -87,7 +87,8 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
     """The model of `config` with the recipe's extension and adapter, on the meta device; raises as `extend`."""
     config = copy.deepcopy(config)
     if (section := recipe.extend) is not None:
-        write_extension(config, plan_extension(config, name=recipe.model, **section.model_dump()))
+        with quiet_transformers():
+            write_extension(config, plan_extension(config, name=recipe.model, **section.model_dump()))
     model = model_skeleton(config)
     check_positions(recipe, model)
     with torch.device("meta"):

@@ -129,7 +129,7 @@ TEXTS: dict[str, str] = {
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24}.items():
         monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr("lengthwise.text.tokens.PIECE", 2_000)
+    monkeypatch.setattr("lengthwise.text.tokens._LONG", 4_000)
 
 
 @pytest.mark.usefixtures("_small_pieces")

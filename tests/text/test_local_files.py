@@ -177,3 +177,50 @@ def test_another_encoding(encoding: str, tmp_path: Path):
 def test_what_an_embedded_text_has_not(given: dict[str, Any]):
     with pytest.raises(UsageError, match="embedded"):
         load_corpus("books", **given)
+
+
+CHATS = [
+    [
+        {"role": "user", "content": tiny_text(60, seed=n)},
+        {"role": "assistant", "content": tiny_text(60, seed=n + 9)},
+    ]
+    for n in range(3)
+]
+TEMPLATE = "{% for m in messages %}<|end|>{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_messages_are_read_as_the_template_writes_them(
+    kind: str, lengthwise: Callable[..., Any], tmp_path: Path
+):
+    from lengthwise.testing import save_tiny_model, tiny_tokenizer
+
+    model, tokenizer = save_tiny_model(tmp_path / "model"), tiny_tokenizer()
+    text = tmp_path / f"chats.{kind}"
+    lines = "".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS).encode()
+    text.write_bytes(parquet({"messages": CHATS}) if kind == "parquet" else lines)
+    words = ["ppl", model, "--text", text, "--text-field", "messages", "--length", 64, "--limit", 2, "--json"]
+    refused = lengthwise(*words)
+    assert (refused.code, "chat template" in refused.err) == (2, True)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(model)
+    written = tmp_path / "written"
+    written.mkdir()
+    for number, chat in enumerate(CHATS):
+        said = "".join(f"<|end|>{each['role']}: {each['content']}\n" for each in chat)
+        (written / f"{number}.txt").write_text(said)
+    found = lengthwise(*words).json["provenance"]["text"]
+    plain = lengthwise("ppl", model, "--text", written, "--length", 64, "--limit", 2, "--json").json
+    assert found["tokens"] == plain["provenance"]["text"]["tokens"]
+    corpus = load_corpus(str(text), text_field="messages").rendered(tokenizer)
+    assert [*corpus.documents.values()] == [*load_corpus(str(written)).documents.values()]
+
+
+def test_a_data_set_is_streamed_up_to_the_budget(tmp_path: Path):
+    rows = tmp_path / "set"
+    rows.mkdir()
+    (rows / "train.jsonl").write_text("".join(json.dumps({"text": "x" * 40}) + "\n" for _ in range(50)))
+    few = load_corpus(f"hf://{rows}", split="all", text_tokens=45)
+    assert len(few.documents) == 5
+    assert few.left_out == {"rest of the data set, beyond 45 tokens (--text-tokens)": 1}
+    assert len(load_corpus(f"hf://{rows}", split="all").documents) == 50

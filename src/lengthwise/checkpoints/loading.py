@@ -246,7 +246,10 @@ def model_skeleton(config: Any) -> Any:
 
     try:
         with quiet_transformers(), torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            # Some older transformers tie weights that have data alone, and a shared table would count twice.
+            model.tie_weights()
+            return model
     # An impossible value in config.json leads to errors of many types.
     except Exception as error:
         name = config.name_or_path or f"the {config.model_type} model"

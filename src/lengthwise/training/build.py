@@ -39,12 +39,12 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         UsageError: the step cannot be cut over the processes, or `parallel` has one process.
         MissingError: accelerate or a tracker's package is not installed.
     """
-    need("accelerate")
     for tracker in recipe.report_to:
         if importlib.util.find_spec(tracker) is None:
             raise MissingError(
                 f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
             )
+    need("accelerate")
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
     optimizer = recipe.optimizer
     micro, accumulation = recipe.batch.cut(process_count())

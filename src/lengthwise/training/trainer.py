@@ -21,7 +21,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.versions import divides_by_micro_batches
+from lengthwise.versions import before_each_step, divides_by_micro_batches, shows_the_gradient_norm
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 _OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
@@ -116,6 +116,8 @@ class AlignmentTrainer(Trainer):
         [self.objective] = given
         self._parts = logged_parts(self.objective)
         super().__init__(model=model, args=args, **trainer_arguments)
+        if not shows_the_gradient_norm():
+            self.add_callback(before_each_step(self._stop_unless_finite))
         self._refuse_what_is_not_supported()
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
@@ -192,10 +194,13 @@ class AlignmentTrainer(Trainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         """The Trainer's, at every step and before the optimizer moves; stops where it is not finite."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self._stop_unless_finite(norm)
+        return norm
+
+    def _stop_unless_finite(self, norm: Any) -> None:
         # A loss scaler (fp16) tries scales that overflow, and skips such a step itself.
         if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
             self._stop(f"the gradient norm is {float(norm)}")
-        return norm
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset

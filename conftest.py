@@ -73,8 +73,14 @@ SINCE = {
             "test_writing.py::test_what_is_read_slowly_is_said_once",
         )
     },
-    "subjects/test_writing.py::test_what_is_read_slowly_is_said_once[sliding": ("5.23", "it warns of its keys"),
-    "subjects/test_writing.py::test_what_is_read_slowly_is_said_once[dynamic": ("5.23", "it warns of its keys"),
+    "subjects/test_writing.py::test_what_is_read_slowly_is_said_once[sliding": (
+        "5.23",
+        "it warns of its keys",
+    ),
+    "subjects/test_writing.py::test_what_is_read_slowly_is_said_once[dynamic": (
+        "5.23",
+        "it warns of its keys",
+    ),
     # The caches of the lab, which change the masks as newer ones do.
     "measure/test_planted_faults.py::test_what_is_said[cache": ("5.4", "other masks"),
     "measure/test_planted_faults.py::test_a_cache_or_a_path_by_name[{'cache": ("5.4", "other masks"),

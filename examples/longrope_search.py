@@ -27,9 +27,9 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.errors import UsageError
 from lengthwise.positions import rope_method
 from lengthwise.positions.rope import Rope
-from lengthwise.settings import to_yaml
 from lengthwise.subjects import LoadedModel, load, target_losses
 from lengthwise.text import TokenDocument, load_corpus, resolve_bos, sample_windows, tokenize, view
+from lengthwise.yaml_text import to_yaml
 
 STARTS = ("pi", "ntk", "yarn")  # methods whose frequencies, as factors, the search starts from
 PARENTS = 32  # the best candidates so far, from which the next generation is made

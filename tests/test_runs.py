@@ -11,7 +11,7 @@ import pytest
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics
-from lengthwise.settings import read_yaml
+from lengthwise.yaml_text import read_yaml
 
 SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}
 

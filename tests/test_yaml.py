@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.settings import override, parse_yaml, read_yaml, to_yaml
+from lengthwise.yaml_text import override, parse_yaml, read_yaml, to_yaml
 
 
 def test_numbers_as_people_write_them() -> None:

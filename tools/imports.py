@@ -29,7 +29,7 @@ FLOORS = (
     ("runs",),
     ("results", "samples"),
     ("progress",),
-    ("settings", "files", "machine"),
+    ("settings", "files", "machine", "yaml_text"),
     ("versions",),
     ("errors", "lazy"),
 )

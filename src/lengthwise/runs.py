@@ -35,7 +35,7 @@ from lengthwise.files import (
 from lengthwise.machine import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
-from lengthwise.settings import parse_yaml, read_yaml, to_yaml
+from lengthwise.yaml_text import parse_yaml, read_yaml, to_yaml
 
 # What a start writes before its first result, and what every run may write besides. env.json tells whose folder this
 # is: it comes first and goes last.

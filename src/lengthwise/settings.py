@@ -1,7 +1,5 @@
 """Settings, declared once: their fields are the options of the command line, its help, the checks and the config.
 
-YAML is read without two of its traps: duplicate keys are errors, and 1e-5 is a number.
-
 A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. A `Parameter`
 of cyclopts in the type changes how the command line spells the option:
 
@@ -12,16 +10,12 @@ of cyclopts in the type changes how the command line spells the option:
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
-import yaml
 from annotated_types import Ge, Gt, Lt
 from cyclopts import Parameter
 from pydantic import (
@@ -35,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from lengthwise.errors import LengthwiseError, UsageError, nearest, reason, shown
+from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
@@ -279,80 +273,3 @@ def _flag(kind: Any, name: str) -> str:
     field = kind.model_fields.get(name)
     marks = [mark for mark in field.metadata if isinstance(mark, Parameter)] if field else []
     return "".join(f" ({option})" for mark in marks for option in mark.name or ())
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's reader of plain values, which refuses duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                problem = f"duplicate key {key.value!r}"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads back equal: the text "1e-5" gets quotes."""
-
-
-yaml.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-    Loader=_Loader,
-    Dumper=_Dumper,
-)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; UsageError if the file is missing, is not YAML, has duplicate keys or something else."""
-    try:
-        return parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {reason(error)}", expected="a YAML file") from error
-
-
-def parse_yaml(text: str, *, source: str) -> dict[str, Any]:
-    """`read_yaml` of a text; `source` names it in errors."""
-    value = _load(text, source)
-    if value is not None and not isinstance(value, dict):
-        raise UsageError(f"{source} holds a {type(value).__name__}", expected="settings (key: value)")
-    return value or {}
-
-
-def to_yaml(value: Mapping[str, Any]) -> str:
-    """A mapping as YAML, keys in the order given."""
-    return yaml.dump(dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-
-
-def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Apply `section.key=value` assignments (values are YAML) to a copy of `settings`.
-
-    UsageError for an assignment without `=`, or a path through something that is not a section.
-    """
-    result = copy.deepcopy(dict(settings))
-    for assignment in assignments:
-        path, sign, text = assignment.partition("=")
-        source = f"--set {shown(assignment)}"
-        if not sign or not path:
-            raise UsageError(f"{source} has no value", expected="section.key=value")
-        *sections, key = path.replace("-", "_").split(".")
-        target = result
-        for section in sections:
-            inner = target.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise UsageError(f"{source}: {section!r} is a value ({shown(inner)})", expected="a section")
-            target = inner
-        target[key] = _load(text, source)
-    return result
-
-
-def _load(text: str, source: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)
-    # For dates, digits and escapes PyYAML raises errors that are no YAMLError.
-    except Exception as error:
-        raise UsageError(f"{source} is not valid YAML: {str(error)[:1000]}") from error

@@ -26,13 +26,13 @@ from lengthwise.measure import MEASUREMENTS, Measurement, run
 from lengthwise.results import Results
 from lengthwise.runs import finished_results
 from lengthwise.samples import SampleLog
-from lengthwise.settings import parse_yaml, read_yaml, to_yaml
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import Corpus, load_corpus, tokenize
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_run import run_inputs
+from lengthwise.yaml_text import parse_yaml, read_yaml, to_yaml
 from lengthwise_studies.arms import Measures
 from lengthwise_studies.recall import Recall
 from lengthwise_studies.sparsity.influence_measure import Influence

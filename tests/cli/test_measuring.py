@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lengthwise.results import read_results
-from lengthwise.settings import read_yaml
 from lengthwise.testing import save_tiny_model
+from lengthwise.yaml_text import read_yaml
 from tests.cli.small_runs import SIZES, VERBS
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.settings import read_yaml
+from lengthwise.yaml_text import read_yaml
 
 
 def test_train_measure_report(

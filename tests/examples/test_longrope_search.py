@@ -8,10 +8,10 @@ import torch
 
 from lengthwise.checkpoints import extend
 from lengthwise.errors import UsageError
-from lengthwise.settings import read_yaml
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import load_corpus, sample_windows, tokenize
+from lengthwise.yaml_text import read_yaml
 from tests.architectures import tiny_model
 
 _SPEC = importlib.util.spec_from_file_location(

@@ -8,8 +8,9 @@ import pytest
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
-from lengthwise.settings import checked, to_yaml
+from lengthwise.settings import checked
 from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
+from lengthwise.yaml_text import to_yaml
 
 MINIMAL: dict[str, Any] = {
     "model": "m",

@@ -13,7 +13,8 @@ from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.comparison import Comparison
-from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, TextOptions, kind_of, override
+from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, TextOptions, kind_of
+from lengthwise.yaml_text import override
 
 _Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
 _Changes = Annotated[tuple[str, ...], _Side]

@@ -16,7 +16,7 @@ from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, w
 from lengthwise.cli.output import print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.settings import Dtype, Subject, override
+from lengthwise.settings import Dtype, Subject
 from lengthwise.versions import need
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def extend(
         lengthwise extend ./my-model --method llama3 --factor 8 --original-length 8192 --dry-run
     """
     from lengthwise.checkpoints.saving import plan_extended, save_extended
+    from lengthwise.yaml_text import override
 
     how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
     if dry_run:

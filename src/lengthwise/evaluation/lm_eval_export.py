@@ -16,8 +16,8 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.settings import to_yaml
 from lengthwise.text.corpus import as_corpus
+from lengthwise.yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from lengthwise.text import TextLike

@@ -27,7 +27,7 @@ from lengthwise.report.tables import (
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
-from lengthwise.settings import read_yaml
+from lengthwise.yaml_text import read_yaml
 
 # Settings in which two runs may differ and still be read side by side.
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}

@@ -24,11 +24,10 @@ from lengthwise.settings import (
     TextOptions,
     Whole,
     checked,
-    override,
-    read_yaml,
 )
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
 from lengthwise.versions import need
+from lengthwise.yaml_text import override, read_yaml
 
 if TYPE_CHECKING:
     from peft import PeftConfig

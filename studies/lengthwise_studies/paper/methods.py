@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lengthwise.settings import read_yaml
 from lengthwise.training.recipe import shipped_recipes
+from lengthwise.yaml_text import read_yaml
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paper.sizes import Size
 

@@ -15,6 +15,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
+from lengthwise.checkpoints.position_limits import ropes
 from lengthwise.errors import UsageError
 from lengthwise.positions import attention_method
 from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
@@ -22,8 +23,10 @@ from lengthwise.versions import checkpointing, recomputes_hooks
 
 SLIDING = "sliding_attention"
 """transformers' type of a layer that sees the last `sliding_window` tokens alone."""
-_SPARSE, _SPARSE_MARK = "lengthwise_shifted_sparse_", "lengthwise_shifted_sparse"
-_SCALED, _SCALED_MARK = "lengthwise_query_scaled_", "query_scale_length"
+_WRAPPED = "lengthwise_"
+"""Begins the name of an attention function that is wrapped."""
+_SPARSE, _SCALED = "shifted_sparse", "query_scale_length"
+"""What marks a layer: its `ShiftedSparse`, and the original length from which its queries are scaled."""
 # Arguments that some models pass to their attention function and S2-Attn does not implement.
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
@@ -47,11 +50,8 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
         scale_queries(base, chosen)
         return
     for layer in _layers(base):
-        setattr(layer, _SPARSE_MARK, chosen)
-    decoder: Any = decoder_of(base)
-    # Queries are scaled before attention; the hook of the scaling wraps this function again.
-    decoder.config._attn_implementation = decoder.config._attn_implementation.removeprefix(_SCALED)
-    _wrap(decoder, _SPARSE, _sparse)
+        setattr(layer, _SPARSE, chosen)
+    _wrap(decoder_of(base))
 
 
 def scale_queries(
@@ -66,13 +66,13 @@ def scale_queries(
     """
     for layer in _layers(base):
         if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):
-            setattr(layer, _SCALED_MARK, method.original_length)
-    decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
+            setattr(layer, _SCALED, method.original_length)
+    decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder))
 
 
 def scales_queries(base: nn.Module) -> bool:
     """Whether `scale_queries` has marked any layer."""
-    return any(hasattr(module, _SCALED_MARK) for module in base.modules())
+    return any(hasattr(module, _SCALED) for module in base.modules())
 
 
 def _layers(base: PreTrainedModel) -> list[Any]:
@@ -90,87 +90,74 @@ def _layers(base: PreTrainedModel) -> list[Any]:
     return layers
 
 
-def _wrap(decoder: nn.Module, prefix: str, around: Callable[[str], Callable[..., Any]]) -> None:
+def _wrap(decoder: nn.Module) -> None:
+    """Let the marked layers of a decoder attend in their own way."""
     config: Any = decoder.config
     name: str = config._attn_implementation
-    if name.startswith(prefix):
+    if name.startswith(_WRAPPED):
         return
-    wrapped = prefix + name
-    if wrapped not in ALL_ATTENTION_FUNCTIONS.valid_keys():
-        ALL_ATTENTION_FUNCTIONS.register(wrapped, around(name))
+    if (wrapped := _WRAPPED + name) not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+        ALL_ATTENTION_FUNCTIONS.register(wrapped, _marked(name))
         ALL_MASK_ATTENTION_FUNCTIONS.register(wrapped, ALL_MASK_ATTENTION_FUNCTIONS[name])
     config._attn_implementation = wrapped
 
 
-def _function(name: str, module: nn.Module) -> Callable[..., Any]:
-    if name == "eager":
-        # Each modeling file defines its own eager function.
-        return sys.modules[type(module).__module__].eager_attention_forward
-    return ALL_ATTENTION_FUNCTIONS[name]
-
-
-def _scaled(name: str) -> Callable[..., Any]:
-    """The attention function `name` on scaled queries, in the layers that are marked for it."""
+def _marked(name: str) -> Callable[..., Any]:
+    """The attention function `name`, in marked layers on scaled queries, or by S2-Attn while they train."""
 
     def attention(
-        module: nn.Module, query: Tensor, *args: Any, **kwargs: Any
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        length = getattr(module, _SCALED_MARK, None)
+        length: int | None = getattr(module, _SCALED, None)
         if length is not None:
-            position_ids = kwargs.get("position_ids")
-            if position_ids is None:
+            if (position_ids := kwargs.get("position_ids")) is None:
                 raise UsageError(
                     f"{type(module).__name__} passes no position ids to its attention, which query scaling needs"
                 )
             scale = query_scale(position_ids, length)[:, None, :, None]
             query = (query * scale).to(query.dtype)
-        return _function(name, module)(module, query, *args, **kwargs)
-
-    return attention
-
-
-def _sparse(name: str) -> Callable[..., Any]:
-    """S2-Attn in marked layers while they train; otherwise the attention function `name`."""
-
-    def attention(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        method: ShiftedSparse | None = getattr(module, _SPARSE_MARK, None)
-        if method is None or not module.training:
-            return _function(name, module)(module, query, key, value, mask, **kwargs)
-        if unknown := [argument for argument in _UNSUPPORTED if kwargs.get(argument) is not None]:
-            raise UsageError(
-                f"the attention of a {type(module).__name__} takes {unknown[0]}, which S2-Attn does not have",
-                expected="a model with plain softmax attention",
-            )
-        scale, dropout = kwargs.get("scaling"), kwargs.get("dropout") or 0.0
-        if mask is None:
-            out = method.attend(query, key, value, scale=scale, dropout=dropout)
+        sparse: ShiftedSparse | None = getattr(module, _SPARSE, None)
+        if sparse is not None and module.training:
+            if unknown := [argument for argument in _UNSUPPORTED if kwargs.get(argument) is not None]:
+                raise UsageError(
+                    f"the attention of a {type(module).__name__} takes {unknown[0]}, which S2-Attn does not have",
+                    expected="a model with plain softmax attention",
+                )
+            how = {"scale": kwargs.get("scaling"), "dropout": kwargs.get("dropout") or 0.0}
+            return _attend_in_groups(sparse, query, key, value, mask, **how).transpose(
+                1, 2
+            ).contiguous(), None
+        if name == "eager":
+            # Each modeling file defines its own eager function.
+            function = sys.modules[type(module).__module__].eager_attention_forward
         else:
-            # The model's own mask (padding, a sliding window), at the cost of full attention.
-            heads = query.shape[1]
-            key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
-            mask = _grouped(method, query, key, mask)
-            out = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask, scale=scale, dropout_p=dropout
-            )
-        return out.transpose(1, 2).contiguous(), None
+            function = ALL_ATTENTION_FUNCTIONS[name]
+        return function(module, query, key, value, mask, **kwargs)
 
     return attention
 
 
-def _grouped(method: ShiftedSparse, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
-    """The mask of a model within the groups of S2-Attn."""
+def _attend_in_groups(
+    method: ShiftedSparse, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any
+) -> Tensor:
+    if mask is None:
+        return method.attend(query, key, value, **how)
+    # The model's own mask (padding, a sliding window), at the cost of full attention.
     if not isinstance(mask, Tensor) or mask.dim() != 4 or query.shape[2] != key.shape[2]:
         raise UsageError(
             "S2-Attn was given a mask that it cannot combine with its groups",
             expected="rows without padding and without cached keys, or attn_implementation sdpa or eager",
         )
     heads, length = query.shape[1:3]
+    key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
     allowed = method.allowed(length, heads).to(query.device)
     if mask.dtype == torch.bool:
-        return mask & allowed
-    return mask.masked_fill(~allowed, torch.finfo(mask.dtype).min)
+        mask = mask & allowed
+    else:
+        mask = mask.masked_fill(~allowed, torch.finfo(mask.dtype).min)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=how["scale"], dropout_p=how["dropout"]
+    )
 
 
 def sliding_layers(config: Any) -> list[int]:
@@ -220,8 +207,7 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
         )
     rotary = getattr(decoder, "rotary_emb", None)
     text: Any = base.config.get_text_config()
-    rope = getattr(text, "rope_parameters", None) or {}
-    layer_type = (SLIDING,) if any(isinstance(value, dict) for value in rope.values()) else ()
+    layer_type = (SLIDING,) if SLIDING in ropes(text) else ()
     # The cos and sin of the pass, and those that replace them: computed once for all layers.
     all_layers: Any = None
     own: Any = None
@@ -243,9 +229,8 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
             all_layers, own = given, rotary(given[0], local, *layer_type)
         return args, kwargs | {"position_embeddings": own}
 
-    handles = [decoder.layers[index].register_forward_pre_hook(place, with_kwargs=True) for index in indices]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for index in indices:
+            handle = decoder.layers[index].register_forward_pre_hook(place, with_kwargs=True)
+            hooks.callback(handle.remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

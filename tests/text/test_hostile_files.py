@@ -19,7 +19,7 @@ from lengthwise.text import load_corpus
         ('{"text": "' + "\\ud800" + '"}', "jsonl:2"),
         ("not json", "line 2 "),
         ("[1]", "line 2 "),
-        ('{"text": 1}', "row 2: 'text' is a int"),
+        ('{"text": 1}', "line 2: 'text' is a int"),
         ('{"txt": "a"}', "(?s)line 2 .*'text'.*'txt'"),
     ],
     ids=["integer", "nesting", "surrogate", "syntax", "list", "number", "field"],

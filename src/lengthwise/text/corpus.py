@@ -193,12 +193,10 @@ def load_corpus(
         )
         rule = "all documents" if wanted == "all" else embedded.split_rule
         return Corpus.of(spec, documents, split=wanted, split_rule=rule, left_out=left_out)
-    from lengthwise.text.local_files import Reading, has_columns, is_text_file, read_files
+    from lengthwise.text.local_files import Reading, is_text_file, read_files
 
     how = Reading(text_field, encoding, skip_unreadable)
     if path.exists():
-        if text_field != "text" and not has_columns(path):
-            raise UsageError(f"text_field is {text_field!r}, and {spec} has no columns", expected="a table")
         return _corpus_of(spec, *read_files(path, how), split=split or "all")
     known = is_text_file(path)
     if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
-from lengthwise.text.local_files import Reading, Unreadable, text_or_chat
+from lengthwise.text.local_files import Reading, readable, text_of
 from lengthwise.versions import need
 
 CHARACTERS = 4
@@ -20,7 +20,7 @@ _HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split
 
 def read_data_set(
     spec: str, wanted: str, how: Reading, *, tokens: int
-) -> tuple[dict[str, object], Counter[str], str | None]:
+) -> tuple[dict[str, Any], Counter[str], str | None]:
     """The documents of `owner/name[:config][@split]`, what is left out, and the rule of the split if it is its own.
 
     A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and its train
@@ -41,22 +41,17 @@ def read_data_set(
     elif chosen is not None and chosen not in splits:
         raise UsageError(f"{parts['path']} has no split {chosen!r}", expected=nearest(chosen, splits))
     named = [(each, splits[each]) for each in (splits if chosen is None else [chosen])]
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     left_out: Counter[str] = Counter()
     size = 0
     rows = itertools.chain.from_iterable(_rows(each, split, how, where) for each, split in named)
     try:
-        for own, value in rows:
+        for own, value in readable(rows, how, left_out):
             if size >= tokens * CHARACTERS:
                 left_out[f"rest of the data set, beyond {tokens:,} tokens (--text-tokens)"] = 1
                 break
-            if not isinstance(value, Unreadable):
-                found[own] = value
-                size += len(str(value))
-            elif how.skip:
-                left_out[value.kind] += 1
-            else:
-                raise value
+            found[own] = value
+            size += len(str(value))
     except (ValueError, OSError, DatasetGenerationError) as error:
         if isinstance(error, UsageError):
             raise
@@ -65,13 +60,13 @@ def read_data_set(
     return found, left_out, rule
 
 
-def _rows(name: str, rows: Iterable[Any], how: Reading, where: str) -> Iterator[tuple[str, object]]:
+def _rows(name: str, rows: Iterable[Any], how: Reading, where: str) -> Iterator[tuple[str, Any]]:
     for number, row in enumerate(rows, start=1):
-        place = f"{where}, row {number} of {name}"
+        value = text_of(row, how.text_field, where=f"{where}, row {number} of {name}")
         if how.text_field not in row:
-            problem = f"{where} has no field {how.text_field!r}"
-            raise UsageError(problem, expected=nearest(how.text_field, row), fix="give --text-field")
-        yield f"{name}:{number}", text_or_chat(row[how.text_field], how.text_field, where=place)
+            # Nor has any other row.
+            raise UsageError(value.problem, expected=value.expected, fix="give --text-field")
+        yield f"{name}:{number}", value
 
 
 def _opened(name: str, config: str | None) -> Any:

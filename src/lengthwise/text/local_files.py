@@ -47,8 +47,8 @@ class Reading:
     skip: bool = False
 
 
-Rows = Iterator[tuple[int, object]]
-"""(line or row, its value), or an `Unreadable` in place of the value."""
+Rows = Iterator[tuple[int, Any]]
+"""(line or row, the mapping that it holds), or an `Unreadable` in place of the mapping."""
 
 
 def _zstd(path: Path) -> Any:
@@ -70,24 +70,19 @@ _COMPRESSED: dict[str, Callable[[Path], Any]] = {
 def _suffixes(path: Path) -> tuple[str, str]:
     """What a file holds, and how it is compressed."""
     last = path.suffix.lower()
-    if last in _COMPRESSED:
-        return Path(path.stem).suffix.lower(), last
-    return last, ""
+    return (Path(path.stem).suffix.lower(), last) if last in _COMPRESSED else (last, "")
 
 
 def _content(path: Path) -> bytes:
-    compressed = _suffixes(path)[1]
     try:
-        if not compressed:
+        if not (compressed := _suffixes(path)[1]):
             return path.read_bytes()
         with _COMPRESSED[compressed](path) as stream:
             return stream.read()
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise Unreadable("unreadable file", f"cannot read {path}: {reason(error)}") from error
+    except (MissingError, MemoryError):
+        raise
+    # Every kind of compression has errors of its own.
     except Exception as error:
-        # zstandard has an error of its own, and may not be there.
-        if type(error).__module__.partition(".")[0] != "zstandard":
-            raise
         raise Unreadable("unreadable file", f"cannot read {path}: {reason(error)}") from error
 
 
@@ -110,74 +105,47 @@ def _text(path: Path, how: Reading) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _field(row: Any, how: Reading, where: str) -> object:
-    """The value of the row's field; an `Unreadable` if it has none."""
-    if how.text_field in row:
-        return row[how.text_field]
-    return Unreadable(
-        f"row without {how.text_field!r}",
-        f"{where} has no field {how.text_field!r}",
-        expected=nearest(how.text_field, map(str, row)),
-        fix="give --text-field",
-    )
-
-
 def _jsonl(path: Path, how: Reading) -> Rows:
     for number, line in enumerate(_text(path, how).split("\n"), start=1):
         if not line.strip():
             continue
-        where = f"{path}, line {number}"
         try:
             row = json.loads(line)
             row.keys()
         except (ValueError, RecursionError, AttributeError) as error:
-            yield (
-                number,
-                Unreadable(
-                    "line that is no JSON object",
-                    f"{where} is no JSON object that can be read: {reason(error)}",
-                ),
-            )
-            continue
-        yield number, _field(row, how, where)
+            problem = f"{path}, line {number} is no JSON object that can be read: {reason(error)}"
+            row = Unreadable("line that is no JSON object", problem)
+        yield number, row
 
 
 def _json(path: Path, how: Reading) -> Rows:
     try:
         rows = json.loads(_text(path, how))
     except (ValueError, RecursionError) as error:
-        if not str(error).startswith("Extra data"):
-            raise Unreadable(
-                "unreadable file", f"{path} holds no JSON that can be read: {reason(error)}"
-            ) from error
-        yield from _jsonl(path, how)
-        return
+        if str(error).startswith("Extra data"):
+            yield from _jsonl(path, how)
+            return
+        problem = f"{path} holds no JSON that can be read: {reason(error)}"
+        raise Unreadable("unreadable file", problem) from error
     rows = [rows] if isinstance(rows, dict) else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Unreadable(
             "unreadable file", f"{path} holds other JSON", expected="a list of objects, or one a line"
         )
-    for number, row in enumerate(rows, start=1):
-        yield number, _field(row, how, f"{path}, row {number}")
+    yield from enumerate(rows, start=1)
 
 
 def _csv(path: Path, how: Reading) -> Rows:
     before = csv.field_size_limit(sys.maxsize)
-    lines = csv.reader(
-        io.StringIO(_text(path, how), newline=""),
-        delimiter="\t" if _suffixes(path)[0] == ".tsv" else ",",
-        strict=True,
-    )
+    delimiter = "\t" if _suffixes(path)[0] == ".tsv" else ","
+    lines = csv.reader(io.StringIO(_text(path, how), newline=""), delimiter=delimiter, strict=True)
     try:
         names = next(lines, [])
-        for row in lines:
-            where = f"{path}, line {lines.line_num}"
-            if row:
-                yield lines.line_num, _field(dict(zip(names, row, strict=False)), how, where)
+        for row in filter(None, lines):
+            yield lines.line_num, dict(zip(names, row, strict=False))
     except csv.Error as error:
-        raise Unreadable(
-            "unreadable file", f"{path}, line {lines.line_num}: {error}", expected="CSV"
-        ) from error
+        problem = f"{path}, line {lines.line_num}: {error}"
+        raise Unreadable("unreadable file", problem, expected="CSV") from error
     finally:
         csv.field_size_limit(before)
 
@@ -187,16 +155,14 @@ def _parquet(path: Path, how: Reading) -> Rows:
     import pyarrow
     import pyarrow.parquet
 
-    number = 0
     try:
         table = pyarrow.parquet.ParquetFile(path)
-        missing = _field(dict.fromkeys(table.schema_arrow.names), how, str(path))
-        if isinstance(missing, Unreadable):
-            raise missing
-        for batch in table.iter_batches(columns=[how.text_field]):
-            for value in batch.column(0).to_pylist():
-                number += 1
-                yield number, value
+        if how.text_field not in (names := table.schema_arrow.names):
+            # One stands for all.
+            yield 1, dict.fromkeys(names)
+            return
+        batches = table.iter_batches(columns=[how.text_field])
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = f"{path} is not a Parquet file that can be read: {reason(error)}"
         raise Unreadable("unreadable file", problem) from error
@@ -220,19 +186,12 @@ def is_text_file(path: Path) -> bool:
     return kind in TEXTS or (kind in READERS and not (kind == ".parquet" and compressed))
 
 
-def has_columns(path: Path) -> bool:
-    """Whether there are tables at a path."""
-    files = (Path(inner, name) for inner, _, names in os.walk(path) for name in names)
-    return any(
-        is_text_file(each) and _suffixes(each)[0] in READERS for each in ([path] if path.is_file() else files)
-    )
-
-
-def read_files(path: Path, how: Reading) -> tuple[dict[str, object], Counter[str]]:
-    """The values of a file, or of all files in a folder and below: text, null, or messages; and what is left out.
+def read_files(path: Path, how: Reading) -> tuple[dict[str, Any], Counter[str]]:
+    """The values of a file, or of all files in a folder and below: text, or messages; and what is left out.
 
     Raises:
-        UsageError: no file that is read, or one, or a row, that cannot be and is not skipped.
+        UsageError: no file that is read, or one, or a row, that cannot be and is not skipped; no file with columns,
+            and a field that is not the usual one.
     """
     if path.is_dir():
         files, left_out = _files_in(path)
@@ -241,43 +200,60 @@ def read_files(path: Path, how: Reading) -> tuple[dict[str, object], Counter[str
     else:
         # Reading a pipe or a device may never end.
         raise UsageError(f"{path} is not a regular file of text", expected=f"one of: {SUFFIXES}, or a folder")
-    found: dict[str, object] = {}
+    if how.text_field != "text" and not any(_suffixes(file)[0] in READERS for file in files.values()):
+        raise UsageError(f"text_field is {how.text_field!r}, and {path} has no columns", expected="a table")
+    found: dict[str, Any] = {}
     for name, file in files.items():
-        try:
-            for own, value in _documents(name, file, how):
-                if not isinstance(value, Unreadable):
-                    found[own] = value
-                elif how.skip:
-                    left_out[value.kind] += 1
-                else:
-                    raise value
-        except Unreadable as error:
-            if not how.skip:
-                raise
-            left_out[error.kind] += 1
+        found |= readable(_documents(name, file, how), how, left_out)
     return found, left_out
 
 
-def _documents(name: str, file: Path, how: Reading) -> Iterable[tuple[str, object]]:
+def _documents(name: str, file: Path, how: Reading) -> Iterator[tuple[str, Any]]:
     kind = _suffixes(file)[0]
     if kind in TEXTS:
-        return [(name, _text(file, how))]
-    return (
-        (f"{name}:{number}", text_or_chat(value, how.text_field, where=f"{file}, row {number}"))
-        for number, value in READERS[kind](file, how)
-    )
+        yield name, _text(file, how)
+        return
+    unit = "row" if kind in (".json", ".parquet") else "line"
+    for number, row in READERS[kind](file, how):
+        yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
 
 
-def text_or_chat(value: object, text_field: str, *, where: str) -> object:
-    """A text, "" for null, or a list of messages; an `Unreadable` for something else."""
+def readable(
+    documents: Iterable[tuple[str, Any]], how: Reading, left_out: Counter[str]
+) -> Iterator[tuple[str, Any]]:
+    """The documents without those that are `Unreadable`: they are counted, or raised unless they may be skipped."""
+    try:
+        for own, value in documents:
+            if not isinstance(value, Unreadable):
+                yield own, value
+            elif how.skip:
+                left_out[value.kind] += 1
+            else:
+                raise value
+    except Unreadable as error:
+        if not how.skip:
+            raise
+        left_out[error.kind] += 1
+
+
+def text_of(row: Any, field: str, *, where: str) -> Any:
+    """The text in a field of a row, "" for null, or a list of messages; an `Unreadable` for something else."""
+    if isinstance(row, Unreadable):
+        return row
+    if field not in row:
+        return Unreadable(
+            f"row without {field!r}",
+            f"{where} has no field {field!r}",
+            expected=nearest(field, map(str, row)),
+            fix="give --text-field",
+        )
+    value = row[field]
     chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
-    if isinstance(value, str | Unreadable) or (chat and value):
-        return value
-    if value is None or value == []:
-        return ""
+    if isinstance(value, str) or chat or value is None:
+        return value or ""
     return Unreadable(
-        f"row whose {text_field!r} is no text",
-        f"{where}: {text_field!r} is a {type(value).__name__}, not text",
+        f"row whose {field!r} is no text",
+        f"{where}: {field!r} is a {type(value).__name__}, not text",
         expected="text, or messages with role and content",
         fix="give another --text-field",
     )

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from lengthwise.checkpoints import position_limits
 from lengthwise.checkpoints.attention_layers import scales_queries, sliding_layers
 from lengthwise.checkpoints.extending import adapter_extension, clex_modules, find_rotary
 from lengthwise.checkpoints.extension import read_extension
@@ -17,8 +16,10 @@ from lengthwise.checkpoints.head import Head, find_head
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
 from lengthwise.checkpoints.position_limits import (
+    LENGTH,
     described,
     max_positions,
+    rope_by_input_length,
     ropes,
     trained_length,
 )
@@ -32,8 +33,6 @@ from lengthwise.checkpoints.resolve import (
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults, rotaries, unread_keys
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import read_json
-
-_LENGTH = "original_max_position_embeddings"
 
 
 def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:
@@ -123,13 +122,13 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
     text: Any = base.config.get_text_config()
     sliding, notes = len(sliding_layers(base.config)), list[str]()
     for rope in ropes(text).values():
-        length, longest = rope.get(_LENGTH) or 0, getattr(text, "max_position_embeddings", None)
+        length, longest = rope.get(LENGTH) or 0, getattr(text, "max_position_embeddings", None)
         reached = length * (rope.get("factor") or 1)
         if rope.get("rope_type") == "yarn" and longest not in (length, reached):
             notes.append(f"{described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
     if unread := unread_keys(base):
         notes.append(f"{type(base).__name__} does not read, and so without effect are: {', '.join(unread)}")
-    if kind := position_limits.rope_by_input_length(text):
+    if kind := rope_by_input_length(text):
         notes.append(f"frequencies of {kind} depend on the length of the input; cached keys keep old ones")
     return {
         "positions": _positions(base, text),
@@ -219,20 +218,20 @@ def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[Fa
     """Rope settings in config.json that transformers did not take: of two sections it reads one."""
     # Models with rope by type of layer read older files in ways of their own.
     rope, faults = ropes(text).get(None, {}), list[Fault]()
-    given = {key: raw.get(key) for key in ("rope_theta", _LENGTH)} if rope else {}
+    given = {key: raw.get(key) for key in ("rope_theta", LENGTH)} if rope else {}
     for section in ("rope_parameters", "rope_scaling") if rope else ():
         given |= {f"{section}.{key}": value for key, value in (raw.get(section) or {}).items()}
     for place, value in given.items():
         key = place.rpartition(".")[2].replace("rope_type", "type").replace("type", "rope_type")
         # A model's own name of a type ("su") is translated.
         translated = key == "rope_type" and (value == "default" or rope.get(key, "default") != "default")
-        if value is None or translated or rope.get(key) == value or (place == _LENGTH and key not in rope):
+        if value is None or translated or rope.get(key) == value or (place == LENGTH and key not in rope):
             continue
         problem = f"config.json has {place} = {value}, and the model was made with {key} = {rope.get(key)}"
         fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
         faults.append(fault(BY_KEY.get(key, f"wrong {key}"), problem, fix))
-    if _LENGTH in rope and not any(value for place, value in given.items() if place.endswith(_LENGTH)):
-        notes.append(f"{_LENGTH} is not in config.json: taken is max_position_embeddings, {rope[_LENGTH]:,}")
+    if LENGTH in rope and not any(value for place, value in given.items() if place.endswith(LENGTH)):
+        notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
     return faults
 
 

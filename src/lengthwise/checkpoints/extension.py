@@ -15,7 +15,7 @@ from lengthwise.checkpoints.position_limits import (
     RECORD,
     as_length,
     described,
-    rope_parameters,
+    ropes,
     trained_length,
 )
 from lengthwise.errors import UsageError, reason, require, shown
@@ -220,27 +220,27 @@ def extended_layers(config: Any, extension: Extension) -> list[int]:
 
 def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
     """The type of the layers to extend (None: all) and their rope parameters; UsageError if there are none."""
-    rope, layer_type = rope_parameters(text), None
-    if rope is None:
+    by_type, layer_type = ropes(text), None
+    if not by_type:
         raise UsageError(
             f"{name} has no rotary positions that can be extended ({text.model_type} has no rope_parameters)",
             expected="a model with rotary positions, such as a Llama, Qwen or Mistral",
         )
-    if any(isinstance(value, dict) for value in rope.values()):
-        rotated = {each for each in getattr(text, "layer_types", None) or () if rope.get(each)}
+    if None not in by_type:
+        rotated = {each for each in getattr(text, "layer_types", None) or () if by_type.get(each)}
         require(
             FULL_ATTENTION in rotated,
             f"{name} has rotary positions in layers of {', '.join(sorted(rotated))} alone",
             "a model with rotary positions in the layers that see the whole context",
         )
-        layer_type, rope = FULL_ATTENTION, rope[FULL_ATTENTION]
+        layer_type = FULL_ATTENTION
     if (before := read_extension(text)) is not None:
         raise UsageError(
             f"{name} is extended already: {before.method} by {before.factor:g} from {before.original_length} tokens",
             expected="a model as it was published",
             fix="extend the original model, by the whole factor",
         )
-    return layer_type, rope
+    return layer_type, by_type[layer_type]
 
 
 def _published(

@@ -17,72 +17,67 @@ from lengthwise.checkpoints.position_limits import frequency_names
 from lengthwise.checkpoints.rope_check import rope_faults, rotaries
 from lengthwise.errors import UsageError, shown
 
-_HARMLESS: dict[str, tuple[str, ...]] = {
-    "block_count": (),
-    "decoder_start_token_id": (),
-    "embedding_length": (),
-    "expert_count": (),
-    "expert_feed_forward_length": ("moe_intermediate_size",),
-    "expert_shared_count": (),
-    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
-    "feed_forward_length": ("intermediate_size", "n_inner", "ffn_hidden_size"),
-    "full_attention_interval": (),
-    "nextn_predict_layers": (),
-    "pooling_type": (),
-    "shortconv.l_cache": (),
-    "ssm.conv_kernel": (),
-    "ssm.group_count": (),
-    "ssm.inner_size": (),
-    "ssm.state_size": (),
-    "ssm.time_step_rank": (),
-    "tensor_data_layout": (),
-    "vocab_size": (),
+_KEYS: dict[str, tuple[tuple[str, ...], tuple[Any, ...] | None]] = {
+    "attention.causal": ((), (True,)),
+    "attention.clamp_kqv": ((), (0.0,)),
+    "attention.head_count": (("num_attention_heads",), (0,)),
+    "attention.head_count_kv": (("num_key_value_heads", "num_kv_heads"), (0,)),
+    "attention.key_length": (("head_dim",), ()),
+    "attention.layer_norm_epsilon": (
+        ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+        (),
+    ),
+    "attention.layer_norm_rms_epsilon": (("rms_norm_eps", "norm_eps", "layer_norm_epsilon"), ()),
+    "attention.max_alibi_bias": ((), (0.0,)),
+    "attention.scale": ((), (0.0,)),
+    "attention.sliding_window": (("sliding_window",), (0,)),
+    "attention.sliding_window_pattern": (("layer_types",), ()),
+    "attention.value_length": (("v_head_dim",), ()),
+    "attn_logit_softcapping": (("attn_logit_softcapping",), ()),
+    "block_count": ((), None),
+    "decoder_start_token_id": ((), None),
+    "embedding_length": ((), None),
+    "embedding_scale": ((), (0.0, 1.0)),
+    "expert_count": ((), None),
+    "expert_feed_forward_length": (("moe_intermediate_size",), None),
+    "expert_gating_func": ((), (1,)),
+    "expert_group_count": ((), (0, 1)),
+    "expert_group_used_count": ((), (0, 1)),
+    "expert_shared_count": ((), None),
+    "expert_shared_feed_forward_length": (("shared_expert_intermediate_size",), None),
+    "expert_used_count": (("num_experts_per_tok",), (0,)),
+    "expert_weights_norm": (("norm_topk_prob",), ()),
+    "expert_weights_scale": (("routed_scaling_factor",), (0.0, 1.0)),
+    "feed_forward_length": (("intermediate_size", "n_inner", "ffn_hidden_size"), None),
+    "final_logit_softcapping": (("final_logit_softcapping",), ()),
+    "full_attention_interval": ((), None),
+    "interleave_moe_layer_step": ((), (0, 1)),
+    "leading_dense_block_count": ((), (0,)),
+    "logit_scale": (("logit_scale",), (0.0, 1.0)),
+    "nextn_predict_layers": ((), None),
+    "pooling_type": ((), None),
+    "residual_scale": ((), (0.0, 1.0)),
+    "rope.scaling.alpha": ((), (0.0,)),
+    "rope.scaling.yarn_attn_factor": ((), (1.0,)),
+    "rope.scaling.yarn_ext_factor": ((), (1.0,)),
+    "rope.scaling.yarn_log_multiplier": ((), (0.0,)),
+    "shortconv.l_cache": ((), None),
+    "split.count": ((), (1,)),
+    "ssm.conv_kernel": ((), None),
+    "ssm.dt_b_c_rms": ((), (False,)),
+    "ssm.group_count": ((), None),
+    "ssm.inner_size": ((), None),
+    "ssm.state_size": ((), None),
+    "ssm.time_step_rank": ((), None),
+    "tensor_data_layout": ((), None),
+    "use_parallel_residual": (("use_parallel_residual",), ()),
+    "vocab_size": ((), None),
 }
-"""Key, without the architecture -> its names in configurations. If none has it, nothing changes or no tensor fits."""
-_NUMBERS: dict[str, tuple[str, ...]] = {
-    "attention.head_count": ("num_attention_heads",),
-    "attention.head_count_kv": ("num_key_value_heads", "num_kv_heads"),
-    "attention.key_length": ("head_dim",),
-    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "layer_norm_epsilon"),
-    "attention.sliding_window": ("sliding_window",),
-    "attention.sliding_window_pattern": ("layer_types",),
-    "attention.value_length": ("v_head_dim",),
-    "attn_logit_softcapping": ("attn_logit_softcapping",),
-    "expert_used_count": ("num_experts_per_tok",),
-    "expert_weights_norm": ("norm_topk_prob",),
-    "expert_weights_scale": ("routed_scaling_factor",),
-    "final_logit_softcapping": ("final_logit_softcapping",),
-    "logit_scale": ("logit_scale",),
-    "use_parallel_residual": ("use_parallel_residual",),
-}
-"""The same of keys that change what the same tensors compute."""
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "attention.causal": (True,),
-    "attention.clamp_kqv": (0.0,),
-    "attention.head_count": (0,),
-    "attention.head_count_kv": (0,),
-    "attention.max_alibi_bias": (0.0,),
-    "attention.scale": (0.0,),
-    "attention.sliding_window": (0,),
-    "embedding_scale": (0.0, 1.0),
-    "expert_gating_func": (1,),
-    "expert_group_count": (0, 1),
-    "expert_group_used_count": (0, 1),
-    "expert_used_count": (0,),
-    "expert_weights_scale": (0.0, 1.0),
-    "interleave_moe_layer_step": (0, 1),
-    "leading_dense_block_count": (0,),
-    "logit_scale": (0.0, 1.0),
-    "residual_scale": (0.0, 1.0),
-    "rope.scaling.alpha": (0.0,),
-    "rope.scaling.yarn_attn_factor": (1.0,),
-    "rope.scaling.yarn_ext_factor": (1.0,),
-    "rope.scaling.yarn_log_multiplier": (0.0,),
-    "split.count": (1,),
-    "ssm.dt_b_c_rms": (False,),
-}
-"""Values that change nothing. A key with another one, and without a name in the configuration, is refused."""
+"""Key, without the architecture -> its names in configurations, and the values that change nothing.
+
+None is every value: nothing changes, or no tensor fits. A key with another value is refused where the configuration
+has none of its names.
+"""
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
 
@@ -105,25 +100,22 @@ class GgufFile:
     def read(cls, path: Path) -> GgufFile:
         """Raises what the reader raises of a damaged file."""
         reader = GGUFReader(path)
-        keys = {}
-        for name, field in reader.fields.items():
-            # Texts of the vocabulary are many, and transformers reads them.
-            if not name.startswith("tokenizer.") or len(field.data) == 1:
-                keys[name] = field.contents()
-        begin, tokenizer = f"{keys['general.architecture']}.", "tokenizer.ggml."
-        own = {
-            name.removeprefix(begin): value
-            for name, value in keys.items()
-            if name.startswith((begin, "split.c"))
+        # Texts of the vocabulary are many, and transformers reads them.
+        keys = {
+            name: field.contents()
+            for name, field in reader.fields.items()
+            if not name.startswith("tokenizer.") or len(field.data) == 1
         }
+
+        def beginning(*begins: str) -> dict[str, Any]:
+            return {
+                name.removeprefix(begins[0]): value for name, value in keys.items() if name.startswith(begins)
+            }
+
         return cls(
             path,
-            own,
-            {
-                name.removeprefix(tokenizer): value
-                for name, value in keys.items()
-                if name.startswith(tokenizer)
-            },
+            beginning(f"{keys['general.architecture']}.", "split.c"),
+            beginning("tokenizer.ggml."),
             {tensor.name: int(tensor.n_elements) for tensor in reader.tensors},
             {
                 tensor.name: torch.tensor(tensor.data.tolist(), dtype=torch.float64)
@@ -146,10 +138,9 @@ class GgufFile:
         Raises:
             UsageError: the configuration cannot say something that changes numbers.
         """
-        wanted = self.settings(config)
         passed_over = {
             config.attribute_map.get(name, name): value
-            for name, value in wanted.items()
+            for name, value in self.settings(config).items()
             if not _same(_of(config, name), value)
         }
         made = type(config).from_dict(config.to_dict() | passed_over)
@@ -187,11 +178,11 @@ class GgufFile:
         }
         for key, given in keys.items():
             value = self._of_layers(key, given)
-            names = _HARMLESS.get(key, ()) + _NUMBERS.get(key, ())
+            names, neutral = _KEYS.get(key, ((), ()))
             if name := next((each for each in names if hasattr(config, each)), None):
                 found[name] = value
-            elif key not in _HARMLESS and key not in ROPE_KEYS:
-                fits = any(_same(value, each) for each in (*_NEUTRAL.get(key, ()), *implied.get(key, ())))
+            elif neutral is not None and key not in ROPE_KEYS:
+                fits = any(_same(value, each) for each in (*neutral, *implied.get(key, ())))
                 lost += [] if fits else [f"{key} = {shown(given)}"]
         if "sliding_window" in found:
             found["sliding_window"] = found["sliding_window"] or None
@@ -206,19 +197,13 @@ class GgufFile:
 
     def _of_layers(self, key: str, given: Any) -> Any:
         """One value for all layers if they agree; layers without attention have 0 heads."""
+        layers = given if isinstance(given, list) else [given]
         if key == "attention.sliding_window_pattern":
             # A number n: each n-th layer has no window.
-            slides = (
-                given
-                if isinstance(given, list)
-                else [each % given for each in range(1, self.keys["block_count"] + 1)]
-            )
-            return ["sliding_attention" if each else "full_attention" for each in slides]
-        differ = (
-            {each for each in given if each or "head_count" not in key}
-            if isinstance(given, list)
-            else {given}
-        )
+            if layers is not given:
+                layers = [number % given for number in range(1, self.keys["block_count"] + 1)]
+            return ["sliding_attention" if slides else "full_attention" for slides in layers]
+        differ = {each for each in layers if each or "head_count" not in key}
         return differ.pop() if len(differ) == 1 else given
 
     def check_loaded(self, model: Any, missing: list[str], tokenizer: Any) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.position_limits import ropes
+from lengthwise.checkpoints.position_limits import LENGTH, ropes
 from lengthwise.positions.rope import Rope, llama3, plain_frequencies
 
-_LENGTH = "original_max_position_embeddings"
 ROPE_KEYS = {
     "rope.dimension_count",
     "rope.dimension_sections",
@@ -72,7 +71,7 @@ def rope_settings(
         # Of GPT-OSS: no key has it.
         made["truncate"] = own["truncate"]
     made |= {"rope_theta": theta} | scaling
-    repeated = {_LENGTH: made[_LENGTH]} if hasattr(config, _LENGTH) and _LENGTH in made else {}
+    repeated = {LENGTH: made[LENGTH]} if hasattr(config, LENGTH) and LENGTH in made else {}
     if None in by_layer:
         return {"rope_parameters": made, **repeated}
     local = by_layer.get("sliding_attention", {})
@@ -86,7 +85,7 @@ def _scaling(
     """The part of `rope_parameters` that scales; None if transformers has no such scaling."""
     own = {name.removeprefix("rope.scaling."): value for name, value in keys.items()}
     kind, factor = own.get("type", "linear"), own.get("factor") or own.get("rope.scale_linear") or 1.0
-    length = {_LENGTH: own.get("original_context_length") or keys["context_length"]}
+    length = {LENGTH: own.get("original_context_length") or keys["context_length"]}
     attention = own.get("attn_factor", 1.0)
     if {*divisors} == {_SHORT, _LONG} and factor == 1:
         lists = {"short_factor": divisors[_SHORT].tolist(), "long_factor": divisors[_LONG].tolist()}

@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 from lengthwise.checkpoints.hidden import (
     accepted,
     capture_hidden_states,
-    counted,
     device_of,
     final_hidden_states,
     has_compiled_part,
@@ -121,8 +120,7 @@ def hidden_states_for(
         return final_hidden_states(
             model, input_ids, position_ids=position_ids, attention_mask=attention_mask, whole=whole
         )
-    arguments = view_arguments(input_ids, position_ids, attention_mask)
-    arguments |= counted(model, input_ids) if whole else {}
+    arguments = view_arguments(model, input_ids, position_ids, attention_mask, whole=whole)
     return model(**arguments, **accepted(model, use_cache=False)).logits
 
 

@@ -229,31 +229,43 @@ def cache_among(values: Any) -> Any:
 
 
 def view_arguments(
-    input_ids: Tensor, position_ids: Tensor | None, attention_mask: Tensor | None
+    model: nn.Module,
+    input_ids: Tensor,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    *,
+    whole: bool = False,
 ) -> dict[str, Tensor]:
-    """The tensors of one forward pass.
+    """The tensors of one forward pass over tokens [B, T].
 
     Position ids always travel with an attention mask: without one, transformers takes every step other
     than +1 for the border of packed documents and silently cuts attention there.
+
+    `whole` texts are given the positions 0, 1, ... where the forward pass takes any; they are otherwise left to the
+    model. Their steps are all +1, and a mask of ones would make kernels slower.
     """
     if position_ids is not None and attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
     arguments = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
+    if whole:
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device) + first_position(model)
+        arguments |= accepted(model, position_ids=positions.expand_as(input_ids))
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def counted(model: nn.Module, input_ids: Tensor) -> dict[str, Tensor]:
-    """Positions 0, 1, ... of whole texts [B, T], where the model's forward pass takes position ids.
-
-    Without an attention mask: these steps are all +1 (see `view_arguments`), and a mask of ones would make kernels
-    slower.
-    """
-    positions = torch.arange(input_ids.shape[1], device=input_ids.device) + first_position(model)
-    return accepted(model, position_ids=positions.expand_as(input_ids))
 
 
 POSITION_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
 """Names of tables with one row per position in transformers' models."""
+
+
+def position_tables(base: nn.Module) -> list[nn.Embedding]:
+    """Its learned tables of positions."""
+    return [
+        module
+        for name, module in base.named_modules()
+        if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES
+    ]
+
+
 _FIRST: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 
 
@@ -261,15 +273,8 @@ def first_position(model: nn.Module) -> int:
     """The position of a text's first token: 0, but where a table of positions begins with padding (RoBERTa)."""
     base = unwrap(model)
     if base not in _FIRST:
-        _FIRST[base] = max(
-            (
-                module.padding_idx + 1
-                for name, module in base.named_modules()
-                if isinstance(module, nn.Embedding) and module.padding_idx is not None
-                if name.rpartition(".")[2] in POSITION_TABLES
-            ),
-            default=0,
-        )
+        padding = [-1 if table.padding_idx is None else table.padding_idx for table in position_tables(base)]
+        _FIRST[base] = max(padding, default=-1) + 1
     return _FIRST[base]
 
 
@@ -289,10 +294,9 @@ def final_hidden_states(
 ) -> Tensor:
     """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled.
 
-    `whole` texts are given the positions 0, 1, ... (see `counted`), which are otherwise left to the model.
+    The other arguments are those of `view_arguments`.
     """
-    arguments = view_arguments(input_ids, position_ids, attention_mask)
-    arguments |= counted(model, input_ids) if whole else {}
+    arguments = view_arguments(model, input_ids, position_ids, attention_mask, whole=whole)
     hidden, _ = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
     _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:

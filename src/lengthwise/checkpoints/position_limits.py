@@ -8,14 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.hidden import POSITION_TABLES, accepted, first_position, unwrap, view_arguments
+from lengthwise.checkpoints.hidden import (
+    POSITION_TABLES,
+    accepted,
+    first_position,
+    position_tables,
+    unwrap,
+    view_arguments,
+)
 from lengthwise.errors import UsageError
 
 RECORD = "lengthwise_extension"
 """Name of the record of an extension: a key in config.json; beside an adapter, without config.json, a file's stem."""
-_LENGTH = "original_max_position_embeddings"
-
-
+LENGTH = "original_max_position_embeddings"
+"""The key of rope settings that says for how many tokens a model was trained before it was extended."""
 _ENDLESS = 2**40
 
 
@@ -32,10 +38,7 @@ def max_positions(model: nn.Module) -> int | None:
     base = unwrap(model)
     config: Any = base.config
     limit = as_length(getattr(config.get_text_config(), "max_position_embeddings", None))
-    learned = any(
-        isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES
-        for name, module in base.named_modules()
-    )
+    learned = position_tables(base)
     fixed = any(
         name.rpartition(".")[2] in POSITION_TABLES and buffer.shape[0] == limit
         for name, buffer in base.named_buffers()
@@ -88,14 +91,9 @@ def _one_for_all(config: Any, rope: Mapping[str, Any]) -> bool:
     )
 
 
-def rope_parameters(config: Any) -> dict[str, Any] | None:
-    """The rope settings of a text configuration, in the form of transformers 5; None without rope."""
-    return getattr(config, "rope_parameters", None) or None
-
-
 def ropes(config: Any) -> dict[Any, dict[str, Any]]:
-    """The rope settings by type of layer, of the types that have any; None is the type of all layers."""
-    rope = rope_parameters(config) or {}
+    """The rope settings of a text configuration by type of layer, of those that have any; None is all layers."""
+    rope = getattr(config, "rope_parameters", None) or {}
     nested = {key: value for key, value in rope.items() if isinstance(value, dict)}
     return nested or ({None: rope} if rope else {})
 
@@ -113,14 +111,14 @@ def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension; None if the configuration does not say."""
     if record := getattr(config, RECORD, None):
         return int(record["original_length"])
-    recorded = [rope.get(_LENGTH) for rope in ropes(config).values()]
+    recorded = [rope.get(LENGTH) for rope in ropes(config).values()]
     lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
     return next((length for length in map(as_length, lengths) if length), None)
 
 
 def described(rope: Mapping[str, Any]) -> str:
     """Rope parameters in words: "yarn by 4 from 4,096 tokens, base 10,000"."""
-    factor, length = rope.get("factor"), rope.get(_LENGTH)
+    factor, length = rope.get("factor"), rope.get(LENGTH)
     kind = rope.get("rope_type", "default").replace("default", "plain rope")
     scaled = (f" by {factor:g}" if factor else "") + (f" from {length:,} tokens" if length else "")
     return f"{kind}{scaled}, base {rope['rope_theta']:,.10g}"
@@ -190,13 +188,12 @@ def _follows(module: Any) -> bool:
 def _as_built(module: Any) -> dict[str, Any]:
     """The attributes that `dynamic_rope_update` changes, with the values that it begins with."""
     found: dict[str, Any] = {}
-    for name, value in [*module.named_buffers(recurse=False), *vars(module).items()]:
-        if not name.endswith("original_inv_freq") or not isinstance(value, Tensor):
-            continue
-        prefix = name.removesuffix("original_inv_freq")
-        found[f"{prefix}inv_freq"] = _copied(value)
-        if hasattr(module, "original_max_seq_len"):
-            found[f"{prefix}max_seq_len_cached"] = module.original_max_seq_len
+    for name in dir(module):
+        if name.endswith("original_inv_freq"):
+            prefix = name.removesuffix("original_inv_freq")
+            found[f"{prefix}inv_freq"] = _copied(getattr(module, name))
+            if hasattr(module, "original_max_seq_len"):
+                found[f"{prefix}max_seq_len_cached"] = module.original_max_seq_len
     return found
 
 
@@ -218,7 +215,7 @@ def positions_matter(base: Any) -> bool:
     kept = frequencies.kept
     with torch.no_grad():
         logits = [
-            base.eval()(**view_arguments(ids, ids + first_position(base) + gap * (ids > 2), None)).logits
+            base.eval()(**view_arguments(base, ids, ids + first_position(base) + gap * (ids > 2))).logits
             for gap in (0, 3)
         ]
     for module in training:

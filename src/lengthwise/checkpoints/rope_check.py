@@ -12,10 +12,17 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from lengthwise.checkpoints import position_limits
 from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.hidden import unwrap, whole_tensor
-from lengthwise.checkpoints.position_limits import as_length, described, fixed_alpha, frequency_names, ropes
+from lengthwise.checkpoints.position_limits import (
+    LENGTH,
+    as_length,
+    described,
+    fixed_alpha,
+    frequency_names,
+    impossible,
+    ropes,
+)
 from lengthwise.positions.recognition import recognised
 from lengthwise.positions.rope import ntk_base, plain_frequencies
 
@@ -26,12 +33,11 @@ Fault = dict[str, str]
 _SAME, _ALIKE, _ROUNDED = 1e-5, 1e-4, 2**-7
 _OURS = {"default": "plain", "linear": "pi", "dynamic": "dynamic_ntk"}
 """transformers' rope types that have another name in `positions`."""
-_LENGTH = "original_max_position_embeddings"
 BY_KEY = {
     "rope_type": "scaling dropped",
     "rope_theta": "wrong base",
     "factor": "wrong factor",
-    _LENGTH: "wrong original length",
+    LENGTH: "wrong original length",
 }
 """Key of `rope_parameters` -> the fault that it has a wrong value."""
 _FIXES = {"frequencies rounded": "load with from_pretrained(..., dtype=...), not model.to(dtype)"}
@@ -75,7 +81,7 @@ def rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
             fix = "name the method: rope_type = linear, yarn, ..."
             faults.append(fault(BY_KEY["rope_type"], problem, fix))
-        if problem := position_limits.impossible(rope):
+        if problem := impossible(rope):
             faults.append(
                 fault("impossible settings", problem, "write the settings of the checkpoint's authors")
             )
@@ -115,12 +121,12 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
         off = f"{(actual - near[0]).abs().max() * longest:.2g} radians at position {longest:,.0f}"
         return "frequencies rounded", f"{name} was rounded to {narrow[0]}: angles are off by up to {off}"
     own, theta = _OURS.get(kind, kind.removeprefix("lengthwise_")), float(rope["rope_theta"])
-    claimed = own, theta, float(rope.get("factor") or 1), float(as_length(rope.get(_LENGTH)) or longest)
+    claimed = own, theta, float(rope.get("factor") or 1), float(as_length(rope.get(LENGTH)) or longest)
     options = {**rope, **getattr(read_extension(config), "options", {})}
     if found := recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
         method, theta, factor, length = found
         differ = itertools.compress(BY_KEY.values(), map(operator.ne, found, claimed))
-        scaled = {} if method == "plain" else {"rope_type": method, "factor": factor, _LENGTH: int(length)}
+        scaled = {} if method == "plain" else {"rope_type": method, "factor": factor, LENGTH: int(length)}
         words = f"{name} has the frequencies of {described({'rope_theta': theta, **scaled})}"
         if found == claimed:
             off = float(((actual - expected).abs() / expected.clamp(min=1e-30)).max())
@@ -159,7 +165,7 @@ def _states(module: Any, layer_type: str | None, config: Any, count: int) -> lis
         base = ntk_base(theta, 2 * count, alpha) if alpha else theta
         return [(plain_frequencies(base, width), 1.0) for width in (2 * count, 2 * count - 1)]
     read = int(getattr(module, name.replace("inv_freq", "max_seq_len_cached"), 0))
-    last = {"dynamic": read, "longrope": rope.get(_LENGTH, 0) + 1}.get(kind) or None
+    last = {"dynamic": read, "longrope": rope.get(LENGTH, 0) + 1}.get(kind) or None
     made = [ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), n, layer_type) for n in (None, last)]
     return [(frequencies.double(), float(scaling)) for frequencies, scaling in made]
 
@@ -174,7 +180,7 @@ def unread_keys(base: Any) -> list[str]:
         "rope_type",
         "type",
         "rope_theta",
-        _LENGTH,
+        LENGTH,
         *(getattr(text, "ignore_keys_at_rope_validation", None) or ()),
     }
     own, found = inspect.getsource(inspect.getmodule(type(base)) or type(base)), list[str]()

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import Head, NonFiniteLogits
-from lengthwise.checkpoints.position_limits import rope_parameters
 from lengthwise.errors import UsageError
 from lengthwise.settings import KINDS, kind_of
 from lengthwise.subjects.pieces import read_along
@@ -120,7 +119,7 @@ class LoadedModel(Weights):
             "vocab_size": self.vocab_size,
             "trained_length": self.trained_length,
             "max_positions": self.max_positions,
-            "rope_parameters": rope_parameters(self.config),
+            "rope_parameters": getattr(self.config, "rope_parameters", None) or None,
             "extension": None if extension is None else extension.to_dict(),
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",

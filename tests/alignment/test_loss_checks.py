@@ -175,9 +175,3 @@ def test_a_normalizer_of_zero_is_right_for_nothing(objective):
 def test_a_chunk_has_pairs(chunk_size):
     with pytest.raises(UsageError, match=f"chunk_size .*{chunk_size}"):
         problem().fused(alpha=0.3, chunk_size=chunk_size)
-
-
-def test_an_objective_says_nothing_of_pairs():
-    # Which rows face each other is the geometry's: there is nothing for an objective to disagree with.
-    with pytest.raises(UsageError, match="unknown key 'min_context'"):
-        Objective(min_context=0)  # type: ignore[call-arg]

@@ -23,30 +23,6 @@ def other(tmp_path: Any) -> str:
     return str(save_tiny_model(tmp_path / "other", seed=1))
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--b", "kvcache=static"], "no setting 'kvcache' of a side"),
-        (["--b", "text=code"], "no setting 'text' of a side"),
-        (["--b", "kv_cache=dinamic"], "no cache 'dinamic'"),
-        (["--b", "read=decoded"], "read is 'decoded'"),
-        (["--b", "read=decode=90"], "would be read one by one"),
-        (["--b", "kv_cache=static"], "no cache is read"),
-        (["--b", "kv_cache=static", "--b", "read=prefill"], "never reads from a cache"),
-        (["--b", "cache=nowhere:cache"], "cannot be imported"),
-        (["--b", "cache=math"], "cache is 'math'"),
-        (["--b", "kv_cache=static", "--b", "cache=math:pi"], "each name a cache"),
-        ([], "the same in everything"),
-    ],
-)
-def test_wrong_sides(
-    lengthwise: Callable[..., Any], model: str, text: list[str], words: list[str], problem: str
-) -> None:
-    done = lengthwise("compare", model, model, *text, *SIZES, *words, "--dry-run")
-    assert done.code in (2, 3)
-    assert problem in done.err
-
-
 def test_thresholds(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
     changes = [word for each in EVICTS for word in ("--b", each)]
     # One forgets what is more than 128 tokens back.
@@ -153,8 +129,6 @@ def test_kept_predictions_of_other_tokens(
     for name, seed in (("a", 0), ("b", 1)):
         assert lengthwise("compare", model, *text, *SIZES, "--seed", seed, "--out", name).code == 0
     assert lengthwise("difference", "a", "b").code == 2
-    assert lengthwise("compare", model).code == 2
-    assert lengthwise("compare", model, "--out", "c", "--b", "read=decode").code == 2
 
 
 def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:

@@ -38,10 +38,7 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
     assert all(0 <= row["p_holm"] <= 1 for row in differences)
 
 
-def test_models_and_runs_have_a_verb_each(
-    lengthwise: Callable[..., Any], runs: list[str], model: str
-) -> None:
+def test_models_and_runs_have_a_verb_each(lengthwise: Callable[..., Any], runs: list[str]) -> None:
     done = lengthwise("compare", *runs)
     assert done.code == 3
     assert "`lengthwise difference`" in done.err
-    assert lengthwise("difference", model, model).code == 2

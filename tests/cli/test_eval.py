@@ -4,23 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lengthwise.testing import save_tiny_model
 
 
-@pytest.fixture(scope="module")
-def long_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny_model(tmp_path_factory.mktemp("eval") / "model", max_position_embeddings=2048))
-
-
-@pytest.fixture
-def command(long_model: str, text: list[str]) -> list[Any]:
+def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], text: list[str], tmp_path: Path) -> None:
+    model = save_tiny_model(tmp_path / "model", max_position_embeddings=2048)
     options = ["--mode", "likelihood", "--length", 500, "--depth", 0, "--depth", 100, "--limit", 2]
-    return ["eval", long_model, "needle_multi_key", *text, *options]
-
-
-def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path) -> None:
+    command = ["eval", model, "needle_multi_key", *text, *options]
     done = lengthwise(*command, "--out", "run")
     assert done.code == 0
     assert "needle_multi_key" in done.out
@@ -31,15 +21,3 @@ def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], command: list[
     page = lengthwise("report", "run")
     assert page.code == 0
     assert (tmp_path / "run" / "figures" / "depth-needle_multi_key.svg").exists()
-
-
-def test_wrong_usage(lengthwise: Callable[..., Any], long_model: str) -> None:
-    unknown = lengthwise("eval", long_model, "niddle")
-    assert unknown.code == 2
-    assert "'needle'" in unknown.err
-    rare = lengthwise("eval", long_model, "needle", "--story", "x")
-    assert rare.code == 2
-    assert "--stories" in rare.err
-    # Given at its default, but given.
-    split = lengthwise("eval", long_model, "longbench_trec_e", "--max-length", 99, "--split", "test")
-    assert (split.code, "split" in split.err) == (2, True)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -52,27 +51,6 @@ def test_a_dry_run_of_a_model_that_is_not_made_yet_does_not_make_it(lengthwise: 
     assert "rope_parameters" not in planned.json
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--method", "yarm", "--factor", 2), "did you mean 'yarn'"),
-        (("--method", "yarn", "--factor", 0.5), "factor is 0.5"),
-        (("--method", "dynamic_ntk", "--factor", "nan"), "factor"),
-        (("--method", "abf", "--factor", "1e308"), "factor"),
-        (("--method", "yarn", "--factor", 2, "--original-length", 4096), "original_length = 4096"),
-        (("--method", "yarn", "--factor", 2, "--set", "beta=3"), "unknown key 'beta'"),
-        (("--method", "longrope", "--factor", 2), "no long_factor"),
-        (("--method", "eabf", "--factor", 2), "leaves none of the 2 layers"),
-    ],
-)
-def test_mistakes(lengthwise: Run, model: str, tmp_path: Path, arguments: tuple[Any, ...], says: str) -> None:
-    for last in (("--out", "m"), ("--dry-run",)):
-        done = lengthwise("extend", model, *arguments, *last)
-        assert done.code == 2
-        assert says in done.err
-    assert list(tmp_path.iterdir()) == [], "nothing was written"
-
-
 def test_what_is_there_is_not_written_over(lengthwise: Run, model: str, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "thesis.txt").write_text("years of work")
@@ -80,7 +58,6 @@ def test_what_is_there_is_not_written_over(lengthwise: Run, model: str, tmp_path
     assert done.code == 2
     assert "m exists" in done.err
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["thesis.txt"]
-    assert "--out models/NAME" in lengthwise("extend", model, "--method", "yarn", "--factor", 2).err
 
 
 def test_extending_twice(lengthwise: Run, model: str) -> None:

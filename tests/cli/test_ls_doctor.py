@@ -112,9 +112,3 @@ def test_doctor_of_a_model_with_a_fault(lengthwise: Callable[..., Any], shared: 
     assert [each["fault"] for each in done.json["faults"]] == ["wrong base"]
     assert "wrong base: config.json has rope_theta = 500000.0" in done.err
     assert "fix: " in done.err
-
-
-def test_doctor_of_no_model(lengthwise: Callable[..., Any]) -> None:
-    assert lengthwise("doctor", "nowhere/at/all").code == 3
-    assert lengthwise("doctor", "--config-only").code == 2
-    assert lengthwise("doctor", "http://127.0.0.1:1/v1").code == 2

@@ -19,12 +19,6 @@ def test_a_recipe_is_copied_and_reads_the_same(lengthwise, tmp_path: Path) -> No
     assert lengthwise("cp", "pose", "folder").out == "folder/pose.yaml\n"
 
 
-def test_an_unknown_recipe_names_the_nearest(lengthwise) -> None:
-    done = lengthwise("cp", "longqlra")
-    assert done.code == 2
-    assert "did you mean 'longqlora'" in done.err
-
-
 def test_a_run_with_an_adapter_becomes_a_model(lengthwise, recipe: Path) -> None:
     assert lengthwise("train", recipe, "--set", "adapter.r=2", "--out", "run").code == 0
     done = lengthwise("merge", "run", "--dtype", "bfloat16", "--out", "merged", "--json")
@@ -33,9 +27,3 @@ def test_a_run_with_an_adapter_becomes_a_model(lengthwise, recipe: Path) -> None
     assert done.json["written_to"] == "merged"
     assert str(load("merged").model.dtype) == "torch.bfloat16"
     assert lengthwise("merge", "run", "--out", "merged").code == 2
-
-
-def test_what_is_no_run_is_missing(lengthwise) -> None:
-    done = lengthwise("merge", "nothing", "--out", "merged")
-    assert done.code == 3
-    assert "nothing is not the folder of a finished training run" in done.err

@@ -30,26 +30,7 @@ def short(tmp_path: Path, model: str) -> str:
     return str(tmp_path / "short")
 
 
-class TestBlank:
-    @pytest.mark.parametrize("option", ["--text", "--adapter", "--device", "--dtype", "--out"])
-    def test_options(self, lengthwise: Callable[..., Any], model: str, option: str) -> None:
-        assert option.removeprefix("--") in refused(lengthwise("ppl", model, *SIZES, option, " "))
-
-    def test_paths(self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
-        assert "model" in refused(lengthwise("ppl", "", *text, *SIZES))
-        assert "evaluator" in refused(lengthwise("longppl", model, *text, "--evaluator", ""))
-        refused(lengthwise("extend", "", "--method", "pi", "--factor", 2, "--out", "x"))
-        refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", ""))
-        refused(lengthwise("report", ""))
-        assert not any(tmp_path.iterdir())
-
-
 class TestNumbers:
-    def test_not_finite(self, on_text: Callable[..., Any]) -> None:
-        for number in ("nan", "inf"):
-            refused(on_text("ppl", *SIZES, "--fail-above", number))
-            assert "tolerance" in refused(on_text("limit", "--tolerance", number))
-
     @pytest.mark.parametrize(
         ("method", "option"), [("abf", "theta=.inf"), ("abf", "theta=1e308"), ("yarn", "beta_fast=.inf")]
     )
@@ -66,15 +47,6 @@ class TestNumbers:
         assert option.partition("=")[0] in refused(outcome)
         extend = ("--set", f"extend={{method: {method}, factor: 2}}", "--set", f"extend.options.{option}")
         refused(lengthwise("train", recipe, *extend, "--dry-run"))
-
-    @pytest.mark.parametrize("device", ["meta", "--", "cuda:9999", "cpu:3"])
-    def test_device(self, lengthwise: Callable[..., Any], model: str, text: list[str], device: str) -> None:
-        for words in (
-            ("ppl", model, *SIZES, "--dry-run"),
-            ("eval", model, "needle_single", "--length", "128"),
-        ):
-            outcome = lengthwise(*words, *text, f"--device={device}")
-            refused(outcome, 3 if device[:4] in ("cuda", "cpu:") else 2)
 
 
 class TestLengths:
@@ -94,14 +66,6 @@ class TestLengths:
         for verb, size in (("measure", "--length"), ("ppl", "--length")):
             assert "128" in refused(lengthwise(verb, short, *text, size, 256, "--limit", 2, *dry))
         assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
-
-    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    @pytest.mark.parametrize("length", [1_000_000, 10**24])
-    def test_what_the_text_cannot_hold(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], length: int, dry: Any
-    ) -> None:
-        message = refused(lengthwise("eval", model, "needle_single", *text, "--length", length, *dry))
-        assert str(length) in message
 
 
 class TestTextLeftOut:
@@ -134,19 +98,6 @@ class TestTextLeftOut:
 
 
 class TestDamagedFiles:
-    @pytest.mark.parametrize(
-        "change",
-        [{"num_attention_heads": 0}, {"model_type": "bert", "architectures": ["BertForMaskedLM"]}],
-    )
-    def test_a_configuration_that_no_model_has(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], change: dict[str, Any]
-    ) -> None:
-        shutil.copytree(model, "model")
-        config = json.loads(Path("model/config.json").read_text())
-        Path("model/config.json").write_text(json.dumps(config | change))
-        for more in ((), ("--dry-run",)):
-            assert "model" in refused(lengthwise("ppl", "./model", *text, *SIZES, *more))
-
     def test_results(self, lengthwise: Callable[..., Any]) -> None:
         Path("run").mkdir()
         Path("run/config.yaml").write_text("kind: ppl\n")

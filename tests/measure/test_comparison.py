@@ -347,16 +347,6 @@ def test_paths() -> None:
         reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))
 
 
-def test_windows_that_never_reach_the_cache_are_refused(documents: Any) -> None:
-    a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
-    b.path = ReadingPath(chunk=128)
-    with pytest.raises(UsageError, match="no cache is read"):
-        run(Comparison(lengths=(128,)), a, documents, other=b)
-    b.path = ReadingPath(decode=100)
-    with pytest.raises(UsageError, match="one by one"):
-        run(Comparison(lengths=(128,)), a, documents, other=b)
-
-
 def test_other_ids_are_refused(model: LoadedModel, documents: Any) -> None:
     other = LoadedModel(tiny_llama(vocab_size=300), tiny_tokenizer(vocab_size=300), "other", "memory")
     with pytest.raises(UsageError, match="other ids"):

@@ -14,8 +14,6 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.subjects import Reading, Want
-from lengthwise.subjects.pieces import SIDE_BY_SIDE
-from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
 
 
@@ -108,46 +106,6 @@ def test_a_model_that_looks_at_the_last_token_alone_has_no_misalignment(fake, do
     assert rows["jeffreys"].value == 0
     assert rows["top1_agreement"].value == 1
     assert rows["sce"].value == pytest.approx(rows["entropy"].value)
-
-
-def test_bos_is_put_first_in_every_view_and_never_compared(fake, documents):
-    seen = []
-
-    def logits(ids):
-        seen.append(ids.clone())
-        return torch.nn.functional.one_hot(ids, 320).float()
-
-    tokenizer = tiny_tokenizer(bos_token="<s>")
-    bos = tokenizer.bos_token_id
-    model = fake(logits, 320, tokenizer=tokenizer)
-    found = measured(model, documents, lengths=[8], windows=3, bos="always")
-    assert all((ids[:, 0] == bos).all() for ids in seen)
-    assert headline(found.rows, 8)["jeffreys"].value == 0
-    assert any(f"token {bos}" in note for note in found.notes)
-    assert found.provenance["measurement"]["bos_id"] == bos
-
-
-def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fake, documents, tmp_path):
-    settings = {"lengths": [16, 24], "windows": 5, "seed": 2}
-    whole = measured(model, documents, **settings)
-    path = tmp_path / "samples.jsonl"
-    log = SampleLog(path)
-    for key in list(whole.records)[:7]:
-        log.append(key, whole.records[key])
-    counting = SimpleNamespace(calls=0)
-    run = type(model).hidden_states
-
-    class Counting(type(model)):
-        def hidden_states(self, input_ids, **kwargs):
-            counting.calls += 1
-            return run(self, input_ids, **kwargs)
-
-    counted = Counting(model.model, model.tokenizer, model.name, model.source)
-    counted.proofs.up_to[SIDE_BY_SIDE] = 1 << 40
-    resumed = measured(counted, documents, batch_size=4, log=SampleLog(path), **settings)
-    assert counting.calls == 3
-    for a, b in zip(whole.rows, resumed.rows, strict=True):
-        assert a.value == pytest.approx(b.value, abs=1e-6)
 
 
 def test_a_log_of_other_text_is_refused(model, documents, make_documents):

@@ -10,7 +10,6 @@ from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.measure import Perplexity
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
-from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
 
 
@@ -93,25 +92,6 @@ def test_a_temperature_beyond_the_range_is_told(fake):
     found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)
     assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(0.5)
     assert any("outside 0.5 .. 2.0" in note for note in found.notes)
-
-
-def test_bos_replaces_the_first_token_and_keeps_the_targets(fake, documents):
-    tokenizer = tiny_tokenizer(bos_token="<s>")
-    bos, seen = tokenizer.bos_token_id, []
-
-    def logits(ids):
-        seen.append(ids.clone())
-        return torch.zeros(*ids.shape, 320)
-
-    found = measured(
-        fake(logits, 320, tokenizer=tokenizer), documents, lengths=[8, 32], segments=2, bos="always"
-    )
-    ids = torch.from_numpy(sample_windows(documents, 33, count=2)[0].ids.astype(np.int64))
-    assert [tuple(views.shape) for views in seen] == [(4, 8), (1, 32)] * 2
-    assert (seen[0][:, 0] == bos).all()
-    assert torch.equal(seen[0][1, 1:], ids[9:16])
-    assert torch.equal(seen[1][0, 1:], ids[1:32])
-    assert at(found.rows, "loss", 8).n == at(found.rows, "loss", 32).n == 64
 
 
 def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):

@@ -188,6 +188,7 @@ def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.Mo
     # A comparison's sides and the prompts of questions have their own.
     if verb not in ("compare", "predictions", "eval"):
         assert results.provenance["measurement"]["bos_id"] == (BOS if begins else None)
+        assert any(f"replaced by token {BOS}." in note for note in results.notes) == begins
     assert (models[0].proofs.up_to.get(TOGETHER, 0) > 0) == case.together
     for recorder in recorders:
         assert recorder.passes

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
-from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
+from lengthwise.measure.comparison import Comparison, run_in_turn
 from lengthwise.measure.difference import paired_difference
 from lengthwise.measure.distributions import apart
 from lengthwise.measure.repeated_windows import KeptPredictions
@@ -160,26 +160,6 @@ def test_results_pass_through_json(model: LoadedModel, documents: Any, tmp_path:
     for one in (direct, kept, again, read_run(tmp_path / "run")):
         for other in (direct, kept, again, read_run(tmp_path / "run")):
             assert all(row.value == 0 for row in paired_difference(one, other))
-
-
-def test_kept_sides_say_what_a_direct_comparison_says(model: LoadedModel, documents: Any) -> None:
-    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    spec = Comparison(lengths=(128,), windows=3)
-    direct = run(spec, model, documents, other=other)
-    kept = [run(KeptPredictions(lengths=(128,), windows=3), each, documents) for each in (model, other)]
-    in_turn = comparison_of_kept(*(parse_with_records(each) for each in kept))
-    assert verdict(in_turn.rows) == verdict(direct.rows)
-    assert [note for note in in_turn.notes if not note.startswith("kl is")] == direct.notes
-    for row in direct.rows:
-        [same] = [each for each in in_turn.rows if each.place == row.place]
-        if row.metric != "kl" and row.value is not None:
-            assert same.value == pytest.approx(row.value, rel=1e-5, abs=1e-5), row.metric
-
-
-def parse_with_records(results: Any) -> Any:
-    found = parse_results(json.loads(results.to_json()))
-    found.records = json.loads(json.dumps(results.records))
-    return found
 
 
 class StoppedError(Exception):

@@ -1,0 +1,144 @@
+"""Every wrong command gets its exit code and a message that names what is wrong, and writes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.small_runs import refused
+
+TEXT = "--text {text} --split all"
+M = f"{TEXT} --length 16 --limit 2"
+FACTOR_2 = "--method pi --factor 2"
+COMPARE = f"compare {{model}} {{model}} {TEXT} --length 96 --limit 3 --dry-run"
+MODELS = {
+    f"measure ./gone {M}": (3, "there is no model folder ./gone", "fix: "),
+    f"ppl smollm2-135 {M}": (2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?"),
+    f"measure {{model}} {M} --adapter {{model}}": (3, "adapter_config.json"),
+    "doctor nowhere/at/all": (3,),
+    "doctor --config-only": (2,),
+    "doctor http://127.0.0.1:1/v1": (2,),
+    "cp longqlra": (2, "did you mean 'longqlora'"),
+    "merge nothing --out merged": (3, "nothing is not the folder of a finished training run"),
+    "difference {model} {model}": (2,),
+}
+BLANK = {
+    f"ppl '' {M}": (2, "model"),
+    f"longppl {{model}} {TEXT} --evaluator ''": (2, "evaluator"),
+    f"extend '' {FACTOR_2} --out x": (2,),
+    f"extend {{model}} {FACTOR_2} --out ''": (2,),
+    "report ''": (2,),
+    **{
+        f"ppl {{model}} --length 16 --{name} ' '": (2, name)
+        for name in ("text", "adapter", "device", "dtype", "out")
+    },
+}
+VALUES = {
+    "mesure m": (2, '"mesure"', 'Did you mean "measure"?'),
+    "measure m --lenght 3": (2, "Unknown option: --lenght", "--length"),
+    "measure": (2, "MODEL requires an argument"),
+    f"measure {{model}} {M} --estimator latice": (2, "latice", "lattice", "paper"),
+    f"measure {{model}} {TEXT} --length many": (2, "--length", "many"),
+    f"measure {{model}} {TEXT} --length 0": (2, "lengths is 0", "greater than or equal to"),
+    f"measure {{model}} {TEXT} --limit 0": (2, "windows is 0 (--limit)", "greater than or equal to 1"),
+    f"measure {{model}} {M} --seed -1": (2, "seed is -1", "greater than or equal to 0"),
+    f"measure {{model}} {M} --device gpu": (2, "unknown device 'gpu'", "cuda"),
+    f"measure {{model}} {M} --bos always": (2, "no BOS token"),
+    f"measure {{model}} {M} --resume": (2, "--out"),
+    f"measure {{model}} {M} --overwrite": (2, "--out"),
+    f"measure {{model}} {M} --out run --resume --overwrite": (2, "exclude each other"),
+    **{f"ppl {{model}} {M} --fail-above {number}": (2,) for number in ("nan", "inf")},
+    **{f"limit {{model}} {TEXT} --tolerance {number}": (2, "tolerance") for number in ("nan", "inf")},
+    "eval {model} niddle": (2, "'needle'"),
+    "eval {model} needle --story x": (2, "--stories"),
+    # Given at its default, but given.
+    "eval {model} longbench_trec_e --max-length 99 --split test": (2, "split"),
+    **{
+        f"{words} {TEXT} --device={device}": (code,)
+        for words in (
+            "ppl {model} --length 16 --limit 2 --dry-run",
+            "eval {model} needle_single --length 128",
+        )
+        for device, code in {"meta": 2, "--": 2, "cuda:9999": 3, "cpu:3": 3}.items()
+    },
+}
+LENGTHS = {
+    **{
+        f"{verb} {{model}} --text {{short}} --split all --length 64": (
+            2, "the text is too short: a window needs ", ", the longest document has ", "fix: "
+        )
+        for verb in ("measure", "ppl")
+    },
+    **{
+        f"eval {{model}} needle_single {TEXT} --length {length} {dry}": (2, str(length))
+        for length in (1_000_000, 10**24)
+        for dry in ("", "--dry-run")
+    },
+}  # fmt: skip
+RECIPES = {
+    "train {recipe} --out run --set objective.alhpa=1": (2, "unknown key 'objective.alhpa'", "did you mean 'alpha'?"),
+    "train {recipe} --out run --set objective.alpha": (2, "has no value", "section.key=value"),
+    "train {recipe} --out run --set length=4096": (2, "the text is too short"),
+    """train {recipe} --out run --set "data.corpus=''" """: (2, "corpus"),
+    """train {recipe} --out run --set "model=' '" """: (2, "model"),
+    "train {recipe}": (2, "training needs a folder", "--out"),
+}  # fmt: skip
+EXTENDING = {
+    f"extend {{model}} {FACTOR_2}": (2, "--out models/NAME"),
+    **{
+        f"extend {{model}} --method {how} {last}": (2, says)
+        for how, says in {
+            "yarm --factor 2": "did you mean 'yarn'",
+            "yarn --factor 0.5": "factor is 0.5",
+            "dynamic_ntk --factor nan": "factor",
+            "abf --factor 1e308": "factor",
+            "yarn --factor 2 --original-length 4096": "original_length = 4096",
+            "yarn --factor 2 --set beta=3": "unknown key 'beta'",
+            "longrope --factor 2": "no long_factor",
+            "eabf --factor 2": "leaves none of the 2 layers",
+        }.items()
+        for last in ("--out m", "--dry-run")
+    },
+}
+SIDES = {
+    COMPARE: (2, "the same in everything"),
+    f"{COMPARE} --b kvcache=static": (2, "no setting 'kvcache' of a side"),
+    f"{COMPARE} --b text=code": (2, "no setting 'text' of a side"),
+    f"{COMPARE} --b kv_cache=dinamic": (2, "no cache 'dinamic'"),
+    f"{COMPARE} --b read=decoded": (2, "read is 'decoded'"),
+    f"{COMPARE} --b read=decode=90": (2, "would be read one by one"),
+    f"{COMPARE} --b kv_cache=static": (2, "no cache is read"),
+    f"{COMPARE} --b kv_cache=static --b read=prefill": (2, "never reads from a cache"),
+    f"{COMPARE} --b cache=nowhere:cache": (3, "cannot be imported"),
+    f"{COMPARE} --b cache=math": (2, "cache is 'math'"),
+    f"{COMPARE} --b kv_cache=static --b cache=math:pi": (2, "each name a cache"),
+    "compare {model}": (2,),
+    "compare {model} --out c --b read=decode": (2,),
+}
+REFUSED: dict[str, tuple[Any, ...]] = MODELS | BLANK | VALUES | LENGTHS | RECIPES | EXTENDING | SIDES
+
+
+def files(folder: Path) -> list[Path]:
+    """All but the lock of a folder that was a run's for a moment."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_wrong_command(
+    words: str, lengthwise: Callable[..., Any], shared: Path, recipe: Path, tmp_path: Path
+) -> None:
+    code, *expected = REFUSED[words]
+    (tmp_path / "short.txt").write_text("the king and the queen")
+    places = {
+        "model": shared / "model",
+        "text": shared / "text",
+        "short": tmp_path / "short.txt",
+        "recipe": recipe,
+    }
+    before = files(tmp_path)
+    refused(lengthwise(*shlex.split(words.format(**places))), code, *expected)
+    assert files(tmp_path) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -228,19 +229,26 @@ def _work(model: Any, tokens: int, context: int, *, passes: int) -> int:
 
 
 def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
-    """The tokens that the measures read of one model, and the longest rows that they are read in."""
+    """The tokens that the measures read of one model, by the longest rows that they are read in."""
     trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, settings in measures.items():
-        kind = measure_named(name)
-        times = 1
-        if kind.about.reads == "questions":
-            if "lengths" not in settings:
-                # A data set: its files may not be here.
-                continue
-            # All samples have the same number of tokens, but for a few.
-            times, settings = settings["samples"], {**settings, "samples": 1}
-        for item in items_read(kind(**settings), trained=trained):
-            yield times * item.tokens, item.longest
+        yield from _tokens_read(name, json.dumps(dict(settings)), trained)
+
+
+@cache
+def _tokens_read(name: str, settings: str, trained: int | None) -> tuple[tuple[int, int], ...]:
+    """The same of one measure: most arms of a study have the same."""
+    kind, own, times = measure_named(name), json.loads(settings), 1
+    if kind.about.reads == "questions":
+        if "lengths" not in own:
+            # A data set: its files may not be here.
+            return ()
+        # All samples have the same number of tokens, but for a few.
+        times, own = own["samples"], {**own, "samples": 1}
+    found: Counter[int] = Counter()
+    for item in items_read(kind(**own), trained=trained):
+        found[item.longest] += times * item.tokens
+    return tuple((tokens, longest) for longest, tokens in found.items())
 
 
 def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:

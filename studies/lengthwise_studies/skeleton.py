@@ -83,10 +83,17 @@ def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | str | None
 
 
 def chosen_scales(study: Study, scale: str, **given: int | str | None) -> list[Any]:
-    """The scale of each part, with other fields where given; UsageError for a study that does not take one."""
+    """The scale of each part, with other fields where given.
+
+    Raises:
+        UsageError: a field that the study does not take; no such scale; no data in the folder of `data`.
+    """
     for what, value in given.items():
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
+    data = given.get("data")
+    if data is not None and not any(Path(str(data)).expanduser().glob("*.jsonl")):
+        raise UsageError(f"{data} has no .jsonl files", expected="the folder of LongBench's files")
     return [chosen_scale(part.scales, scale, **given) for part in study.parts]
 
 

@@ -50,6 +50,7 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
         (("figure1", "--scale", "smok", "--out", "run"), "did you mean 'smoke'"),
         (("figure1", "--scale", "smoke", "--seeds", 0, "--out", "run"), "seeds is 0"),
         (("theorem1", "--seeds", 2, "--out", "run"), "takes no seeds"),
+        (("table2", "--data", "nonexistent", "--out", "run"), "has no .jsonl files"),
         (("table6",), "a folder"),
         (("tiny-books", "--jobs", 2, "--ray", "local", "--out", "run"), "one of them"),
         (("figure1", "--jobs", 2, "--out", "run"), "no arms"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import SETTINGS
-from transformers import HfArgumentParser, TrainingArguments
+from trainers import SETTINGS, SomeIgnored
+from transformers import EarlyStoppingCallback, HfArgumentParser, Trainer, TrainingArguments
 
-from lengthwise.alignment import Objective
+from lengthwise.alignment import Objective, alignment_loss_from_logits
 from lengthwise.errors import UsageError
-from lengthwise.measure import MEASUREMENTS, Misalignment, run
+from lengthwise.measure import MEASUREMENTS, Misalignment, Perplexity, run
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument, tokenize
 from lengthwise.training import (
@@ -25,7 +25,9 @@ from lengthwise.training import (
     View,
     WindowDataset,
 )
+from lengthwise.training.best import lower_is_better
 from lengthwise.training.measure_callback import logged_name
+from lengthwise.training.trainer import logged_parts
 
 TERMS = {"alpha": 0.3, "divergence": "jeffreys", "detach": "short", "ce_on": "long"}
 
@@ -35,9 +37,8 @@ def trainer(documents: Sequence[TokenDocument], args: TrainingArguments, **other
         tiny_llama(num_hidden_layers=1).double(),
         args,
         train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=4, steps=4),
-        data_collator=PairCollator(View(16)),
         processing_class=tiny_tokenizer(),
-        **others,
+        **({"data_collator": PairCollator(View(16))} | others),
     )
 
 
@@ -109,12 +110,12 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
     plain, measured = trained(None), trained(2)
     assert losses(measured) == losses(plain)
     assert measured.model.training
-    rows = [entry for entry in measured.state.log_history if "misalignment/jeffreys@32" in entry]
+    rows = [entry for entry in measured.state.log_history if "eval_misalignment/jeffreys@32" in entry]
     assert [entry["step"] for entry in rows] == [2, 4]
-    first, last = (entry["misalignment/jeffreys@32"] for entry in rows)
+    first, last = (entry["eval_misalignment/jeffreys@32"] for entry in rows)
     assert 0 < first != last > 0
-    assert rows[0]["misalignment/sce@32"] == pytest.approx(
-        rows[0]["misalignment/entropy@32"] + rows[0]["misalignment/jeffreys@32"]
+    assert rows[0]["eval_misalignment/sce@32"] == pytest.approx(
+        rows[0]["eval_misalignment/entropy@32"] + rows[0]["eval_misalignment/jeffreys@32"]
     )
     with pytest.raises(UsageError, match="0"):
         MeasureCallback(measured, Misalignment(), text, every=0)
@@ -132,8 +133,102 @@ def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocumen
     spec = Misalignment(lengths=(32,), windows=2)
     ours.add_callback(MeasureCallback(ours, spec, [tiny_text(300)]))
     ours.train()
-    steps = [entry["step"] for entry in ours.state.log_history if "misalignment/sce@32" in entry]
+    steps = [entry["step"] for entry in ours.state.log_history if "eval_misalignment/sce@32" in entry]
     assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]
+
+
+EVALUATED: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "steps", "eval_steps": 1}
+
+
+def test_an_evaluation_has_the_parts_of_the_objective(documents: Sequence[TokenDocument], tmp_path: Path):
+    """Of six samples in batches of four and two, with unequal labels: the plain formula on all six at once."""
+    held_out = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=6, steps=1, seed=9)
+    changes = {"max_steps": 1, "per_device_eval_batch_size": 4, "alpha": 0.3, "divergence": "jeffreys"}
+    collator = SomeIgnored(View(16))
+    ours = trainer(
+        documents,
+        AlignmentConfig(str(tmp_path), **(SETTINGS | EVALUATED | changes)),
+        eval_dataset=held_out,
+        data_collator=collator,
+    )
+    ours.train()
+    [logged] = [entry for entry in ours.state.log_history if "eval_loss" in entry]
+    batch = collator([held_out[index] for index in range(6)])
+    with torch.no_grad():
+        logits = ours.model.eval()(batch["input_ids"]).logits
+    labels = batch["labels"].chunk(2)
+    assert len({int((labels[0][some] >= 0).sum()) for some in (slice(4), slice(4, 6))}) == 2
+    output = alignment_loss_from_logits(
+        *logits.chunk(2), *labels, geometry=batch["geometry"], objective=ours.objective
+    )
+    names = ("loss", *logged_parts(ours.objective))
+    assert {"cross_entropy", "jeffreys", "entropy"} < {*names}
+    for name in names:
+        assert logged[f"eval_{name}"] == pytest.approx(getattr(output, name).item(), rel=1e-9), name
+    tested = ours.evaluate(metric_key_prefix="test")
+    assert tested["test_jeffreys"] == pytest.approx(output.jeffreys.item(), rel=1e-9)
+
+
+BEST = "eval_perplexity/perplexity@32"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_measured_number_stops_training_and_keeps_the_best(
+    several: bool, documents: Sequence[TokenDocument], tmp_path: Path
+):
+    held_out: Any = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1)
+    changes = {"learning_rate": 0.3, "max_steps": 12, "alpha": 0.3, "metric_for_best_model": BEST}
+    keep = {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}
+    config = AlignmentConfig(
+        str(tmp_path), **(SETTINGS | EVALUATED | changes | keep), greater_is_better=False
+    )
+    ours = trainer(
+        documents,
+        config,
+        eval_dataset={"a": held_out, "b": held_out} if several else held_out,
+        callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
+    )
+    measurement = Perplexity(lengths=(32,), segments=2)
+    # Behind the callback that reads the number.
+    ours.add_callback(MeasureCallback(ours, measurement, TEXTS))
+    ours.train()
+    found = {entry["step"]: entry[BEST] for entry in ours.state.log_history if BEST in entry}
+    best, worse = min(found, key=lambda step: found[step]), 0
+    for step, value in found.items():
+        worse = 0 if value < min([*(found[at] for at in found if at < step), float("inf")]) else worse + 1
+        assert (worse >= 2) == (step == ours.state.global_step), step
+    assert ours.state.global_step < 12
+    assert ours.state.best_metric == found[best]
+    assert ours.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
+    [row] = [
+        each
+        for each in run(measurement, (ours.model.eval(), tiny_tokenizer()), TEXTS).rows
+        if each.metric == "perplexity" and each.is_headline
+    ]
+    assert row.value == pytest.approx(found[best], rel=1e-9)
+
+
+def test_the_worse_number_is_never_taken_for_the_better(documents: Sequence[TokenDocument], tmp_path: Path):
+    """transformers takes all that is not named loss as better when greater."""
+    for name in ("jeffreys", "eval_cross_entropy", BEST, "eval_misalignment/js@16"):
+        config = AlignmentConfig(str(tmp_path), **SETTINGS, metric_for_best_model=name)
+        with pytest.raises(UsageError, match="greater_is_better"):
+            trainer(documents, config)
+    # A plain Trainer meets the callback alone.
+    plain = Trainer(
+        tiny_llama(num_hidden_layers=1),
+        TrainingArguments(str(tmp_path), **SETTINGS, metric_for_best_model=BEST),
+        processing_class=tiny_tokenizer(),
+    )
+    with pytest.raises(UsageError, match="greater_is_better"):
+        MeasureCallback(plain, Perplexity(lengths=(32,)), TEXTS)
+    known = {metric for entry in MEASUREMENTS.values() for metric in entry.measurement.about.metrics}
+    lower = {metric for metric in known if lower_is_better(f"eval_task/{metric}@512")}
+    assert {"loss", "perplexity", "jeffreys", "excess"} <= lower
+    assert not lower & {"used_up_to", "sound_up_to", "benefit", "top1_agreement", "equal_up_to"}
+    assert all(
+        lower_is_better(name) for name in ("loss", *logged_parts(Objective(alpha=1.0))) if name != "entropy"
+    )
 
 
 TEXTS = [tiny_text(600, seed=seed) for seed in range(4)]
@@ -168,7 +263,9 @@ def test_a_callback_logs_every_headline_number_of_every_measurement(
     found = run(measurement, (ours.model.eval(), tiny_tokenizer()), TEXTS)
     expected = [row for row in found.rows if row.is_headline and row.value is not None]
     (logged,) = (
-        entry for entry in ours.state.log_history if any(f"{expected[0].task}/" in name for name in entry)
+        entry
+        for entry in ours.state.log_history
+        if any(f"eval_{expected[0].task}/" in name for name in entry)
     )
     of_rows = {name: value for name, value in logged.items() if "/" in name}
     # One name for each number: none overwrites another.

@@ -209,14 +209,14 @@ def test_gradient_checkpointing_changes_nothing(lora: bool, documents: list[Toke
     assert_same_weights(plain.model, checkpointed.model, 0.0)
 
 
-def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[TokenDocument], tmp_path: Path):
+def test_evaluation_gives_the_objective_of_all_its_rows(documents: list[TokenDocument], tmp_path: Path):
     data = windows(documents, steps=2)
     trainer = trainer_for(
         tiny_llama(), tmp_path, data, eval_dataset=data, arguments_={"per_device_eval_batch_size": 8}
     )
     metrics = trainer.evaluate()
     collator = PairCollator(View(LENGTH))
-    losses = []
+    entropies, divergences, pairs = [], [], []
     for step in range(2):
         batch = collator([data[8 * step + i] for i in range(8)])
         with torch.no_grad():
@@ -227,8 +227,19 @@ def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[Token
                 geometry=batch["geometry"],
                 objective=Objective(alpha=0.7, divergence="jeffreys"),
             )
-        losses.append(output.loss.item())
-    assert metrics["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+        entropies.append(output.cross_entropy.item())
+        divergences.append(output.divergence.item())
+        pairs.append(batch["geometry"].paired_positions)
+    assert len({*pairs}) == 2
+    divergence = np.average(divergences, weights=pairs)
+    assert metrics["eval_jeffreys"] == pytest.approx(divergence, rel=1e-5)
+    assert metrics["eval_loss"] == pytest.approx(np.mean(entropies) + 0.7 * divergence, rel=1e-5)
+
+
+def test_pieces_of_batches_are_refused(documents: list[TokenDocument], tmp_path: Path):
+    sent = {"accelerator_config": {"dispatch_batches": True}}
+    with pytest.raises(UsageError, match="dispatch_batches"):
+        trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_=sent)
 
 
 class Poison(TrainerCallback):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trainers import train_double
+from trainers import train_double, train_stream
 
 from lengthwise.training import Recipe, train
 
@@ -19,7 +19,7 @@ def run_recipe(out: Path, *, settings: dict[str, Any]) -> None:
 
 
 def run_jobs(jobs: list[dict[str, Any]]) -> None:
-    kinds = {"recipe": run_recipe, "double": train_double}
+    kinds = {"recipe": run_recipe, "double": train_double, "stream": train_stream}
     for job in jobs:
         kinds[job["kind"]](out=Path(job["out"]), **job["arguments"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
+from datasets import Dataset
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
@@ -18,9 +19,18 @@ from transformers import TrainingArguments
 from lengthwise import versions
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.machine import is_main_process, process_count
-from lengthwise.testing import tiny_llama
+from lengthwise.measure import Perplexity
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train
+from lengthwise.training import (
+    AlignmentTrainer,
+    MeasureCallback,
+    PairCollator,
+    Recipe,
+    View,
+    WindowDataset,
+    train,
+)
 
 LENGTH = 16
 GEOMETRY = PairGeometry(LENGTH, 5)
@@ -99,6 +109,11 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
     if sharded:
         wrap = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
         settings |= {"fsdp": True, "fsdp_config": {"version": 2, **wrap}}
+    settings |= {
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "per_device_eval_batch_size": 4 // process_count(),
+    }
     how = arguments(
         out,
         per_device_train_batch_size=8 // accumulation // process_count(),
@@ -112,12 +127,42 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
         how,
         objective=Objective(alpha=5.0, divergence="jeffreys"),
         train_dataset=windows(documents),
+        eval_dataset=windows(documents, steps=1),
         data_collator=SomeIgnored(View(LENGTH)),
+        processing_class=tiny_tokenizer(),
     )
+    texts = [tiny_text(200, seed=seed) for seed in range(2)]
+    trainer.add_callback(MeasureCallback(trainer, Perplexity(lengths=(32,), segments=2), texts))
     assert trainer.is_fsdp_enabled == sharded
     trainer.train()
     assert isinstance(next(trainer.model.parameters()), DTensor) == sharded
     trainer.save_model(str(out / "model"))
+    if is_main_process():
+        (out / "log.json").write_text(json.dumps(trainer.state.log_history))
+
+
+class _Stream(torch.utils.data.IterableDataset[dict[str, Any]]):
+    """A data set without a length."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        rng = np.random.default_rng(2)
+        return iter([{"input_ids": rng.integers(0, 320, size=LENGTH + 7)} for _ in range(40)])
+
+
+def train_stream(out: Path, *, kind: str) -> None:
+    """Four steps of two batches of four from a stream, in accumulation or in processes; its log goes to `out`."""
+    data: Any = _Stream()
+    if kind == "datasets":
+        data = Dataset.from_list(list(data)).to_iterable_dataset(num_shards=1)
+    how = arguments(out, per_device_train_batch_size=4, gradient_accumulation_steps=2 // process_count())
+    trainer = AlignmentTrainer(
+        tiny_llama().double(),
+        how,
+        objective=Objective(alpha=5.0, divergence="jeffreys"),
+        train_dataset=data,
+        data_collator=PairCollator(View(LENGTH, offsets=(1, 7))),
+    )
+    trainer.train()
     if is_main_process():
         (out / "log.json").write_text(json.dumps(trainer.state.log_history))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
@@ -10,6 +11,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.given import check_second, named_subject, text_of
 from lengthwise.measure.runner import run
 from lengthwise.text import tokenize
+from lengthwise.training.best import check_direction
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState
@@ -19,23 +21,28 @@ if TYPE_CHECKING:
 
 
 class MeasureCallback(TrainerCallback):
-    """Measures the model at each evaluation, or every so many steps, and logs the numbers with the Trainer's own.
+    """Measures the model at each evaluation, or every so many steps, and adds the numbers to the Trainer's own.
 
-        trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books", every=100))
+        trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books"))
 
-    Each log has one number per headline row: `misalignment/jeffreys@1024`, `limit/benefit@distance=64`. It goes to
-    the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the Trainer's
-    precision, by every process; training continues with the same numbers as without the callback.
+    There is one number per headline row: `eval_misalignment/jeffreys@1024`, `eval_limit/benefit@distance=64`. It goes
+    to the log_history and every tracker of `report_to`, and that of an evaluation is also in its metrics: name it in
+    `metric_for_best_model`, with `greater_is_better`, to keep the best model and for `EarlyStoppingCallback`. A
+    number that could not be measured is not logged, and no improvement.
+
+    The model is measured in eval mode, in the Trainer's precision, by every process; training continues with the same
+    numbers as without the callback.
 
     Args:
         trainer: whose model is measured.
         measurement: what is measured: Misalignment(...), Perplexity(...), ...
         text: what is read: a name or path, a corpus, or a list of strings. Default: "books", or nothing for a
             measurement that reads no text.
-        every: steps between measurements; None measures at each evaluation.
+        every: steps between measurements, outside of evaluations; None measures at each evaluation.
 
     Raises:
-        UsageError: the Trainer has no tokenizer (`processing_class`); the text cannot be read, or is not used.
+        UsageError: the Trainer has no tokenizer (`processing_class`), or `greater_is_better` for a loss; the text
+            cannot be read, or is not used.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class MeasureCallback(TrainerCallback):
         self._tokenizer = trainer.processing_class
         if self._tokenizer is None:
             raise UsageError("the Trainer has no tokenizer", fix="Trainer(processing_class=...)")
+        check_direction(trainer.args)
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
         subject = named_subject(measurement, (trainer.model, self._tokenizer), text)
@@ -56,17 +64,26 @@ class MeasureCallback(TrainerCallback):
         if self._text is not None and measurement.reads == "tokens":
             self._text = tokenize(self._text, self._tokenizer)
 
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Go before the callbacks that read the metrics, such as early stopping."""
+        callbacks = self._trainer.callback_handler.callbacks
+        callbacks.remove(self)
+        callbacks.insert(0, self)
+
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Every `every` steps."""
         if self._every is not None and state.global_step % self._every == 0:
-            self._log(control)
+            self._measured(control)
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """At each evaluation, without `every`."""
-        if self._every is None:
-            self._log(control)
+        """At each evaluation, without `every`; of several data sets with the first."""
+        metrics, sets = kwargs["metrics"], self._trainer.eval_dataset
+        others = list(sets)[1:] if isinstance(sets, dict) else []
+        if self._every is None and not any(f"eval_{name}_loss" in metrics for name in others):
+            metrics |= self._measured(control)
 
-    def _log(self, control: TrainerControl) -> None:
+    def _measured(self, control: TrainerControl) -> dict[str, float]:
+        """The numbers by their names, which are logged; NaN for one without a value."""
         model: Any = self._trainer.model
         training = model.training
         model.eval()
@@ -80,11 +97,12 @@ class MeasureCallback(TrainerCallback):
         wanted = control.should_log
         self._trainer.log({name: value for name, value in found.items() if value is not None})
         control.should_log = wanted
+        return {name: math.nan if value is None else value for name, value in found.items()}
 
 
 def logged_name(row: Row) -> str:
-    """TASK/METRIC@LENGTH of a headline row, and what else tells it from others: `limit/benefit@512,distance=64`."""
+    """eval_TASK/METRIC@LENGTH of a headline row, and what else tells it from others, as in @512,distance=64."""
     others = {name: getattr(row, name) for name in ("context", "distance", "kept", "arm", "seed")}
     at = [] if row.length is None else [str(row.length)]
     at += [f"{name}={value}" for name, value in others.items() if value is not None]
-    return f"{row.task}/{row.metric}" + (f"@{','.join(at)}" if at else "")
+    return f"eval_{row.task}/{row.metric}" + (f"@{','.join(at)}" if at else "")

@@ -1,23 +1,25 @@
-"""The objective (Eq. 4) in transformers' Trainer and in any subclass of it, and its config."""
+"""The objective (Eq. 4) in transformers' Trainer and in any subclass of it."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, make_dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput
 
 from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.training.arguments import AlignmentArguments
+from lengthwise.training.best import check_direction
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.model_loss import model_alignment_loss
@@ -25,6 +27,9 @@ from lengthwise.versions import before_each_step, divides_by_micro_batches, show
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 _OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
+# What an evaluation sums, each with the place of its count in Normalizers.
+_MEANS = ("cross_entropy_long", "cross_entropy_short", *_OF_PAIRS)
+_OVER = [0, 1, *(2 for _ in _OF_PAIRS)]
 _ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
 
 
@@ -38,34 +43,6 @@ def logged_parts(objective: Objective) -> tuple[str, ...]:
     )
 
 
-_FIELDS = make_dataclass(
-    "_FIELDS",
-    [
-        (name, each.annotation, field(default=each.default, metadata={"help": each.description}))
-        for name, each in Objective.model_fields.items()
-    ],
-)
-
-
-@dataclass
-class AlignmentArguments(_FIELDS):
-    """The fields of `Objective` in a config class of any Trainer: `class MyConfig(AlignmentArguments, SFTConfig)`."""
-
-    def objective(self) -> Objective:
-        """These fields as an Objective."""
-        return Objective(**{name: getattr(self, name) for name in Objective.model_fields})
-
-    def __post_init__(self) -> None:
-        self.objective()
-        # None without a config class among the bases: HfArgumentParser also takes these fields by themselves.
-        getattr(super(), "__post_init__", lambda: None)()
-
-
-@dataclass
-class AlignmentConfig(AlignmentArguments, TrainingArguments):
-    """TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser."""
-
-
 class AlignmentTrainer(Trainer):
     """transformers' Trainer, or any subclass of it, with the loss CE + alpha * divergence of two views (Eq. 4).
 
@@ -75,13 +52,15 @@ class AlignmentTrainer(Trainer):
     the Trainer's. The other class's own `compute_loss` does not run (TRL's token accuracy is missing); what would
     change that loss alone is refused.
 
-    The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
-    tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
+    The loss of an optimizer step, and of an evaluation, is that of the whole, however it is cut up: CE is divided by
+    the label tokens and the divergence by the paired positions, summed over micro-batches and processes. (Where
+    batches of several processes do not divide the data of an evaluation, accelerate reads its first samples twice.)
 
     Every log has, besides the Trainer's own numbers, `alpha`, the parts of the objective (nats per token of
     the whole step, averaged over the steps since the last log, so that cross_entropy + alpha * divergence = loss
     there too; only those of the views that the objective reads) and the last step's `offset` and `paired_positions`.
-    No forward pass is added for them. A loss that is NaN or infinite stops the run before the weights change.
+    No forward pass is added for them. An evaluation has the same parts, `eval_cross_entropy` and so on beside
+    `eval_loss`. A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
@@ -115,10 +94,13 @@ class AlignmentTrainer(Trainer):
             )
         [self.objective] = given
         self._parts = logged_parts(self.objective)
+        check_direction(args)
         super().__init__(model=model, args=args, **trainer_arguments)
         if not shows_the_gradient_norm():
             self.add_callback(before_each_step(self._stop_unless_finite))
         self._refuse_what_is_not_supported()
+        # Otherwise one process reads a stream and sends the others pieces of its batches; a geometry has no pieces.
+        self.accelerator.dataloader_config.dispatch_batches = False
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
         assert isinstance(self.model, nn.Module)
@@ -129,6 +111,7 @@ class AlignmentTrainer(Trainer):
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []
+        self._evaluated: list[Tensor] = []
 
     def compute_loss(
         self,
@@ -158,15 +141,42 @@ class AlignmentTrainer(Trainer):
                 normalizers=self._normalizers if training else None,
             )
         loss = output.loss
-        if training:
-            parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
-            wide = sum_dtype(loss.device)
-            self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
+        wide = sum_dtype(loss.device)
+
+        def stacked(*parts: Tensor) -> Tensor:
+            return torch.stack([part.to(wide) for part in parts])
+
+        if not training:
+            counts = Normalizers.count(*inputs["labels"].chunk(2), geometry=_geometry(inputs))
+            weights = loss.new_tensor([*vars(counts).values()], dtype=wide)
+            means = stacked(*(getattr(output, name) for name in _MEANS))
+            self._evaluated.append(torch.cat([means * weights[_OVER], weights]))
+        else:
+            self._micro_batches.append(
+                stacked(loss.detach(), *(getattr(output, name) for name in self._parts))
+            )
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
             if divides_by_micro_batches():
                 loss = loss * self.current_gradient_accumulation_steps
         return (loss, {"loss": loss}) if return_outputs else loss
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        """The Trainer's, with the objective of the whole data set and its parts, however it is cut into batches."""
+        self._evaluated = []
+        done = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if self._evaluated and done.metrics is not None:
+            means, counts = self._over_processes(self._evaluated).split([len(_MEANS), 3])
+            long, short, *_, divergence = parts = means / counts.clamp(min=1)[_OVER]
+            cross_entropy = self.objective.trained_cross_entropy(long, short)
+            found = dict(zip(_MEANS, parts.tolist(), strict=True)) | {
+                "loss": (cross_entropy + self.objective.alpha * divergence).item(),
+                "cross_entropy": cross_entropy.item(),
+            }
+            done.metrics.update(
+                {f"{metric_key_prefix}_{name}": found[name] for name in ("loss", *self._parts)}
+            )
+        return done
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
@@ -238,16 +248,20 @@ class AlignmentTrainer(Trainer):
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None
-        sums = torch.stack(self._micro_batches).sum(dim=0)
-        if self.accelerator.num_processes > 1:
-            torch.distributed.all_reduce(sums)
-        step: dict[str, float] = dict(zip(("loss", *self._parts), sums.tolist(), strict=True))
+        sums = self._over_processes(self._micro_batches).tolist()
+        step: dict[str, float] = dict(zip(("loss", *self._parts), sums, strict=True))
         if not math.isfinite(step["loss"]):
             self._stop(f"the loss is {step['loss']}")
         step["alpha"] = self.objective.alpha
         step["offset"] = self._offset
         step["paired_positions"] = int(self._normalizers.paired_positions)
         self._steps.append(step)
+
+    def _over_processes(self, batches: list[Tensor]) -> Tensor:
+        sums = torch.stack(batches).sum(dim=0)
+        if self.accelerator.num_processes > 1:
+            torch.distributed.all_reduce(sums)
+        return sums
 
     def _stop(self, what: str) -> NoReturn:
         # The counter still shows the steps that are done.
@@ -269,6 +283,11 @@ class AlignmentTrainer(Trainer):
             (plugin is not None and plugin.fsdp_version == 1, "FSDP1", 'FSDP2: fsdp_config={"version": 2}'),
             (self.is_deepspeed_enabled, "DeepSpeed", "FSDP2, or whole copies of the model"),
             (sharing, "tensor, context or sequence parallel", "processes with different batches: DDP, FSDP2"),
+            (
+                self.accelerator.dataloader_config.dispatch_batches,
+                "dispatch_batches=True",
+                "processes that read their own batches",
+            ),
             (self.model_init is not None, "model_init", "a model: its output head is found once"),
             (args.label_smoothing_factor > 0, "label_smoothing_factor", no_such_term),
             (self.compute_loss_func is not None, "compute_loss_func", no_such_term),

@@ -116,6 +116,10 @@ class Row:
         """Which number this is, whatever the model, arm or seed: equal on both sides of a paired difference."""
         return tuple(getattr(self, name) for name in PLACE)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields that apply, and the value."""
+        return {name: value for name, value in asdict(self).items() if value is not None or name == "value"}
+
     @property
     def beyond_noise(self) -> bool | None:
         """Whether a paired difference is more than noise: `p_holm` below SIGNIFICANCE; None if not tested."""
@@ -158,12 +162,10 @@ class Results:
             json.loads(json.dumps(each)) for each in (self.config, self.provenance)
         )
 
-    def to_json(self) -> str:
-        """The object as indented JSON; row fields that do not apply are left out."""
+    def to_json(self, **first: Any) -> str:
+        """The object as indented JSON, after the entries of `first`; row fields that do not apply are left out."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "records"}
-        plain["rows"] = [
-            {k: v for k, v in asdict(row).items() if v is not None or k == "value"} for row in self.rows
-        ]
+        plain = {**first, **plain, "rows": [row.to_dict() for row in self.rows]}
         return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
     def select(self, **wanted: Any) -> list[Row]:

@@ -14,8 +14,8 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.html import Section
+from lengthwise.report.sentence import sce_sentence
 from lengthwise.report.tables import side_by_side
-from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results
 from lengthwise.runs import read_metrics
 from lengthwise.settings import Dtype

@@ -86,8 +86,8 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
         gates.exit_code([gates.above(results_of(more, tolerance), "difference", 0.05)]) == THRESHOLD_CROSSED
     )
     # A threshold that is crossed counts more than one that is not decided.
-    undecided = gates.Gate("x", [], "y")
-    assert gates.exit_code([undecided, gates.Gate("x", ["z"])]) == THRESHOLD_CROSSED
+    undecided = gates.Gate("--x", "x", [], "y")
+    assert gates.exit_code([undecided, gates.Gate("--x", "x", ["z"])]) == THRESHOLD_CROSSED
 
 
 def test_kept_predictions_give_the_same_numbers(

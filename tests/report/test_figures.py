@@ -20,8 +20,8 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
+from lengthwise.report.sentence import SAYS
 from lengthwise.report.tables import questions
-from lengthwise.report.terminal import ANSWERS
 from lengthwise.results import Row
 from tests.report import made_rows as made
 
@@ -80,7 +80,7 @@ def test_a_picture_stands_alone(pictures: dict[str, Picture], name: str) -> None
 
 
 def test_figures_and_answers_are_of_tasks_that_there_are() -> None:
-    assert set(FIGURES) | set(ANSWERS) <= set(questions())
+    assert set(FIGURES) | set(SAYS) <= set(questions())
 
 
 def test_nothing_to_draw() -> None:

@@ -34,7 +34,9 @@ def test_one_run_goes_into_its_own_folder(write_run: WriteRun) -> None:
     page = build_report([path])
     assert page == path / "report.html"
     text = text_of(page)
-    assert text.startswith("measure: smollm2-135m")
+    assert text.startswith(
+        "smollm2-135m: with contexts of 513 to 1024 tokens, predictions disagree by 0.0227 ["
+    )
     assert all(has_number(text, row) for row in rows), "every number is in the page"
     assert "% of SCE is entropy" in text
     assert "Seven documents only." in text
@@ -53,7 +55,7 @@ def test_several_runs_side_by_side(write_run: WriteRun, tmp_path: Path) -> None:
     runs.append(write_run("other", kind="measure", rows=made.misalignment_rows("other"), model="other"))
     page = build_report(runs, tmp_path / "all.html")
     text = text_of(page)
-    assert "Compared: smollm2-135m (before); smollm2-135m (after); other." in text
+    assert text.startswith("3 runs: smollm2-135m (before), smollm2-135m (after), other"), "not of one kind"
     assert all(has_number(text, row) for row in [*before, *after])
     assert "Loss by length" in text
     assert "Misalignment" in text
@@ -74,7 +76,7 @@ def test_runs_with_other_settings_are_called_out(write_run: WriteRun, tmp_path: 
 def test_partial_runs_are_marked(write_run: WriteRun) -> None:
     path = write_run("a", kind="ppl", rows=made.perplexity_rows(), partial=True)
     page = build_report([path])
-    assert "<title>ppl: smollm2-135m (partial)</title>" in page.read_text()
+    assert "<title>smollm2-135m (partial): at 1024 tokens the loss is 3.080 [" in page.read_text()
     text = text_of(page)
     assert "smollm2-135m is partial" in text
     assert "Loss by length (partial)" in text

@@ -67,10 +67,11 @@ def test_html_is_escaped_and_sortable_by_the_full_value() -> None:
     assert "&lt;script&gt;" in html
     assert html.count("<script>") == 1, "that of the page"
     assert (
-        '<td class="number" data-value="3.2104">3.21 <span class="interval">[3.10, 3.30]</span></td>' in html
+        '<td class="number" data-label="loss" data-value="3.2104">3.21 '
+        '<span class="interval">[3.10, 3.30]</span></td>' in html
     )
-    assert '<td class="number" data-value="">n/a</td>' in html
-    assert '<td class="number" data-value="128">128</td>' in html
+    assert '<td class="number" data-label="loss" data-value="">n/a</td>' in html
+    assert '<td class="number" data-label="length" data-value="128">128</td>' in html
     assert '<p class="note">95 % intervals</p>' in html
     assert html.count("<tr>") == 4
 
@@ -78,7 +79,7 @@ def test_html_is_escaped_and_sortable_by_the_full_value() -> None:
 def test_long_texts_may_wrap() -> None:
     table = Table(columns=("short", "long"), rows=[("x", "y" * 41)])
     html = render_page("T", "", [Section(title="S", tables=[table])])
-    assert '<td class="text" data-value="x">' in html
+    assert '<td class="text" data-label="short" data-value="x">' in html
     assert '<td class="long"' in html
 
 

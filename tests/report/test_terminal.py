@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lengthwise.report.terminal import WIDTH, answer, sce_sentence
+from lengthwise.report.sentence import sce_sentence
+from lengthwise.report.terminal import WIDTH, answer
 from lengthwise.results import Results, Row
 from tests.report import made_rows as made
 

@@ -34,6 +34,7 @@ def compare(
     measurement: Comparison,
     threshold: gates.Above = None,
     fail_use: gates.Use = None,
+    junit: gates.Junit = None,
     sequential: bool = False,
     output: Output,
 ) -> int | None:
@@ -60,7 +61,7 @@ def compare(
         lengthwise compare ./model llama.cpp:model.gguf --b kv_cache=q8_0
         lengthwise compare ./model --out runs/a
     """
-    limits = gates.limits(threshold, fail_use)
+    limits = gates.limits(threshold, fail_use, junit=junit)
     of_text = options.model_dump(exclude_unset=True)
     shared = {"text": text, **of_text, "dtype": dtype, "device": device, "patience": patience}
     one = _side("--a", first, a, shared, beside=second or first)
@@ -87,7 +88,7 @@ def compare(
     if output.dry_run:
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
-    return gates.of_comparison(show(make, output), limits)
+    return show(make, output, judge=partial(gates.judged, limits=limits), junit=junit)
 
 
 def _side(

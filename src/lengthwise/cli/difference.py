@@ -6,7 +6,7 @@ from typing import Literal
 
 from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Output
-from lengthwise.cli.output import print_results, print_table
+from lengthwise.cli.output import print_judged, print_results, print_table
 from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 from lengthwise.runs import read_run
@@ -20,6 +20,7 @@ def difference(
     format: Literal["csv", "latex", "markdown"] | None = None,
     threshold: gates.Above = None,
     fail_use: gates.Use = None,
+    junit: gates.Junit = None,
     as_json: AsJson = False,
 ) -> int | None:
     """Which differences between runs are more than noise?
@@ -43,14 +44,13 @@ def difference(
     from lengthwise.report.tables import difference_table
     from lengthwise.report.writers import written
 
-    limits = gates.limits(threshold, fail_use)
+    limits = gates.limits(threshold, fail_use, junit=junit)
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
         from lengthwise.measure.comparison import comparison_of_kept
 
         found = comparison_of_kept(*pair)
-        print_results(found, Output(as_json=as_json))
-        return gates.of_comparison(found, limits)
+        return print_judged(found, Output(as_json=as_json), gates.judged(found, limits), junit)
     if limits:
         raise UsageError(
             f"{', '.join(limits)} with runs that are no kept predictions",
@@ -59,7 +59,7 @@ def difference(
     found = difference_of_runs(runs, reference=reference, metrics=metric)
     table = difference_table(found.rows, caption=f"{found.kind}: {found.model_name}")
     if as_json:
-        print(found.to_json(), end="")
+        print_results(found, Output(as_json=True))
     elif format is not None:
         print(written(table, format), end="")
     else:

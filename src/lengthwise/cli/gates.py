@@ -29,34 +29,58 @@ _USE = Parameter(
 Use = Annotated[float | None, _USE]
 
 
-def limits(threshold: float | None, fail_use: float | None = None) -> dict[str, float]:
+Junit = Annotated[
+    str | None, Parameter(metavar="FILE", help="Write the gates to FILE as test cases, in the form of JUnit.")
+]
+
+
+def limits(
+    threshold: float | None, fail_use: float | None = None, *, junit: str | None = None
+) -> dict[str, float]:
     """The thresholds that are given, by their options."""
     given = {"--fail-above": threshold, "--fail-use": fail_use}
     for name, value in given.items():
         if value is not None and not math.isfinite(value):
             raise UsageError(f"{name} is {value}", expected="a finite number")
-    return {name: value for name, value in given.items() if value is not None}
+    found = {name: value for name, value in given.items() if value is not None}
+    if junit is not None and not found:
+        raise UsageError("--junit needs a threshold to report on", fix="add --fail-above VALUE")
+    return found
 
 
-def of_comparison(results: Results, limits: Mapping[str, float]) -> int:
-    """The exit code of a difference of two models."""
+def judged(results: Results, limits: Mapping[str, float], metric: str = "difference") -> list[Gate]:
+    """What each threshold says; `metric` is what --fail-above is about."""
     found = []
     if "--fail-above" in limits:
-        found.append(above(results, "difference", limits["--fail-above"]))
+        found.append(above(results, metric, limits["--fail-above"]))
     if "--fail-use" in limits:
         found.append(use(results, limits["--fail-use"]))
-    return exit_code(found)
+    return found
 
 
 class Gate(NamedTuple):
     """What a threshold says of results."""
 
+    option: str
+    """The option that set it, with its value."""
     what: str
     """The threshold that is crossed, in words."""
     crossed: list[str]
     """Where."""
     undecided: str | None = None
     """Why it could not be decided."""
+
+    @property
+    def passed(self) -> bool | None:
+        """None if it could not be decided."""
+        return False if self.crossed else None if self.undecided else True
+
+    @property
+    def words(self) -> str:
+        """What it says, in words."""
+        if self.crossed:
+            return f"{self.what} at {'; '.join(self.crossed)}"
+        return f"could not decide: {self.undecided}" if self.undecided else "passed"
 
 
 def above(results: Results, metric: str, threshold: float) -> Gate:
@@ -93,7 +117,7 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
     seen = evidence(results.rows) if metric == "difference" else None
     if seen is not None and seen.pattern in ("unstable", "undecided"):
         crossed, undecided = [], f"a side differs from itself by {seen.size:.2g} nats per token"
-    return Gate(f"{metric} is above {threshold:g}", crossed, undecided)
+    return Gate(f"--fail-above {threshold:g}", f"{metric} is above {threshold:g}", crossed, undecided)
 
 
 def use(results: Results, threshold: float) -> Gate:
@@ -116,22 +140,13 @@ def use(results: Results, threshold: float) -> Gate:
         undecided = (
             f"--fail-use {threshold:g}: {reason}: read more documents (--limit), or a text that A can use"
         )
-    return Gate(f"the benefit lost is above {threshold:.0%}", crossed, undecided)
+    return Gate(f"--fail-use {threshold:g}", f"the benefit lost is above {threshold:.0%}", crossed, undecided)
 
 
 def exit_code(gates: Sequence[Gate]) -> int:
     """4 if any threshold is crossed, else 5 if any could not be decided, else 0; the reasons go to standard error."""
-    code = 0
     for gate in gates:
-        if gate.crossed:
-            _say(f"{gate.what} at {'; '.join(gate.crossed)}")
-            code = THRESHOLD_CROSSED
-        elif gate.undecided:
-            _say(f"could not decide: {gate.undecided}")
-            code = code or UNDECIDED
-    return code
-
-
-def _say(words: str) -> None:
-    if is_main_process():
-        print(f"lengthwise: {words}", file=sys.stderr)
+        if not gate.passed and is_main_process():
+            print(f"lengthwise: {gate.words}", file=sys.stderr)
+    states = [gate.passed for gate in gates]
+    return THRESHOLD_CROSSED if False in states else UNDECIDED if None in states else 0

@@ -7,9 +7,11 @@ import io
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.cli.ci import write_junit, write_summary
+from lengthwise.cli.gates import Gate, exit_code
 from lengthwise.errors import Interrupted
 from lengthwise.machine import is_main_process
 
@@ -23,10 +25,16 @@ _SIGNS = str.maketrans("─│┼●–—“”’", '-|+o--""\'')
 """What curves and names are written with, in ASCII."""
 
 
-def show(run: Callable[..., Results], output: Output) -> Results:
+def show(
+    run: Callable[..., Results],
+    output: Output,
+    *,
+    judge: Callable[[Results], Sequence[Gate]] = lambda _: (),
+    junit: str | None = None,
+) -> int:
     """Call `run` with the folder of `output` and print its results, or those that an interruption left.
 
-    Of several processes the first alone prints.
+    Returns the exit code of the thresholds that `judge` applies. Of several processes the first alone prints.
     """
     try:
         results = run(out=output.out, resume=output.resume, overwrite=output.overwrite)
@@ -34,25 +42,44 @@ def show(run: Callable[..., Results], output: Output) -> Results:
         if stop.partial is not None and is_main_process():
             print_results(stop.partial, output)
         raise
+    return print_judged(results, output, judge(results), junit)
+
+
+def print_judged(
+    results: Results, output: Output, gates: Sequence[Gate] = (), junit: str | None = None
+) -> int:
+    """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
     if is_main_process():
-        print_results(results, output)
-    return results
+        print_results(results, output, gates)
+        if junit is not None:
+            write_junit(junit, results, gates)
+        write_summary(results, gates)
+    return exit_code(gates)
 
 
-def print_results(results: Results, output: Output) -> None:
+def print_results(results: Results, output: Output, gates: Sequence[Gate] = ()) -> None:
     """The answer in a few lines and the notes; with -v, and where nothing answers, the table of headline numbers."""
+    from lengthwise.report.sentence import said
+
+    found = said(results)
     if output.as_json:
-        sys.stdout.write(results.to_json())
+        states = [gate.passed for gate in gates]
+        first = {
+            "sentence": found.sentence,
+            "passed": all(states) if gates else None,
+            "gates": [{"gate": gate.option, "passed": gate.passed, "words": gate.words} for gate in gates],
+            "numbers": [row.to_dict() for row in found.numbers],
+        }
+        sys.stdout.write(results.to_json(**first))
         return
     from lengthwise.report.tables import in_order, rows_table
     from lengthwise.report.terminal import answer
 
-    title = f"{results.kind}: {results.model_name}{' (partial)' if results.partial else ''}"
-    lines = answer(results)
-    if lines:
-        print(title, *lines, sep="\n")
+    if lines := answer(results):
+        print(*lines, sep="\n")
     if output.verbose or not lines:
-        print_table(rows_table(in_order([row for row in results.rows if row.is_headline]), caption=title))
+        headlines = in_order([row for row in results.rows if row.is_headline])
+        print_table(rows_table(headlines, caption=found.sentence))
     if results.notes:
         print()
     for note in results.notes:

@@ -36,22 +36,21 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
         measurement: Any,
         *,
         threshold: Annotated[float | None, _FAIL_ABOVE] = None,
+        junit: gates.Junit = None,
         output: Output,
     ) -> int | None:
-        gates.limits(threshold)
+        limits = gates.limits(threshold, junit=junit)
         from lengthwise.measure.runner import plan_run, run
 
         if output.dry_run:
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None
-        results = show(partial(run, measurement, subject), output)
-        if kind.about.fail_above is not None and threshold is not None:
-            return gates.exit_code([gates.above(results, kind.about.fail_above, threshold)])
-        return None
+        judge = partial(gates.judged, limits=limits, metric=kind.about.fail_above or "")
+        return show(partial(run, measurement, subject), output, judge=judge, junit=junit)
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
-    return with_fields(verb, hidden=() if kind.about.fail_above else ("threshold",))
+    return with_fields(verb, hidden=() if kind.about.fail_above else ("threshold", "junit"))
 
 
 def extend(

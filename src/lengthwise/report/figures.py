@@ -16,7 +16,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.report.comparison_verdict import verdict
 from lengthwise.report.drawing import (
     COLORS,
     Curve,
@@ -186,9 +185,8 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
         title="B against A, by position and by distance",
         across="position, or distance of the passage (tokens)",
         up=NATS,
-        caption=" ".join(verdict(rows))
-        + " Left, the same tokens read by both: 0 is equal, the dashed line the tolerance. Right, what a repeated "
-        f"passage is worth to each side. {BANDS}",
+        caption="Left, the same tokens read by both: 0 is equal, the dashed line the tolerance. Right, what a "
+        f"repeated passage is worth to each side. {BANDS}",
         share_y=False,
         levels=[0],
         dress=dress,

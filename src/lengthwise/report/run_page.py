@@ -14,17 +14,20 @@ from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
+from lengthwise.report.sentence import Said, said
 from lengthwise.report.tables import (
+    MOST_COLUMNS,
     Table,
     display_of,
     has_intervals,
     in_order,
+    page_table,
     questions,
+    row_text,
     rows_table,
     side_by_side,
     tasks_in_order,
 )
-from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
 from lengthwise.yaml_text import read_yaml
@@ -60,10 +63,10 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     runs = _read(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
     parts = _by_task(runs)
-    title, lead = f"{runs[0].results.kind}: {runs[0].label}", []
+    says = [said(replace(run.results, model_name=run.label)) for run in runs]
+    title, lead = says[0].sentence, says[0].more
     if len(runs) > 1:
-        title = f"{len(runs)} runs side by side"
-        lead = [f"Compared: {'; '.join(run.label for run in runs)}."]
+        title, lead = _ranked(runs, says), [each.sentence for each in says]
     partial = [run.label for run in runs if run.results.partial]
     notices = [
         f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
@@ -82,7 +85,8 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
             for run in runs
         },
         notices=notices + _unequal_settings([run.results for run in runs]),
-        partial=bool(partial),
+        # The sentence of one run says so itself.
+        partial=bool(partial) and len(runs) > 1,
     )
     atomic_write_text(target, page)
     if out is None:
@@ -125,19 +129,28 @@ def _rows(task: str, runs: Sequence[_Run]) -> list[Row]:
     return in_order([row for run in runs for row in run.results.rows if row.task == task])
 
 
-def _tables(task: str, runs: Sequence[_Run]) -> list[Table]:
-    """The headline numbers, side by side where there are several models, and the paired differences."""
+def _tables(task: str, runs: Sequence[_Run], *, narrow: bool = False) -> list[Table]:
+    """The headline numbers, side by side where there are several models, and the paired differences.
+
+    A page has narrow tables: where the columns of all models do not fit, its lines are ranked in their place.
+    """
     rows = _rows(task, runs)
     plain = [row for row in rows if row.is_headline]
     differences = [row for row in rows if row.is_whole and not row.is_headline]
-    tables = []
+    tables, draw = [], page_table if narrow else rows_table
     if plain:
-        draw = side_by_side if len({(row.model, row.arm, row.seed) for row in plain}) > 1 else rows_table
         partial = " (partial)" if any(run.results.partial for run in runs) else ""
         intervals = ", with 95 % intervals" if has_intervals(plain) else ""
-        tables.append(draw(plain, caption=f"{display_of(task).title}{partial}{intervals}"))
+        about = {"caption": f"{display_of(task).title}{partial}{intervals}"}
+        several = len({(row.model, row.arm, row.seed) for row in plain}) > 1
+        table = (side_by_side if several else draw)(plain, **about)
+        if narrow and len(table.columns) > MOST_COLUMNS:
+            table = page_table(
+                sorted(plain, key=lambda row: (*map(str, row.place), -(row.value or 0))), **about
+            )
+        tables.append(table)
     if differences:
-        tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
+        tables.append(draw(differences, caption="Paired differences on the same tokens"))
     return tables
 
 
@@ -150,22 +163,37 @@ def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
     return [picture for picture in pictures if picture is not None]
 
 
+def _ranked(runs: Sequence[_Run], says: Sequence[Said]) -> str:
+    """The runs by the first number of their sentences, where all have the same, from the greatest."""
+    firsts = {run.label: says.numbers[0] for run, says in zip(runs, says, strict=True) if says.numbers}
+    places = {row.place for row in firsts.values()}
+    if len(firsts) < len(runs) or len(places) > 1:
+        return f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
+    ranked = sorted(firsts.items(), key=lambda item: -(item[1].value or 0.0))
+    first = ranked[0][1]
+    where = "" if first.length is None or first.unit == "tokens" else f" at {first.length:,} tokens"
+    values = "; ".join(f"{label} {row_text(row)}" for label, row in ranked)
+    return f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit}): {values}."
+
+
 def _section(task: str, runs: Sequence[_Run]) -> Section:
     rows, display = _rows(task, runs), display_of(task)
-    paragraphs = [questions().get(task, "")]
-    for run in runs:
-        if task == "misalignment" and (sentence := sce_sentence(run.results.rows)):
-            paragraphs.append(f"{run.label}: {sentence}" if len(runs) > 1 else sentence)
     shown = {row.metric for row in rows}
-    meanings = [f"`{metric}`: {text}" for metric, text in display.metrics.items() if metric in shown]
-    whole = rows_table(rows, caption=f"Every number of this part ({len(rows)})")
+    meanings = [(metric, text) for metric, text in display.metrics.items() if metric in shown]
     return Section(
         title=display.title,
-        paragraphs=[text for text in paragraphs if text],
-        tables=_tables(task, runs),
+        paragraphs=[text for text in [questions().get(task, "")] if text],
         figures=_pictures(task, runs),
-        notes=[*meanings, *dict.fromkeys(note for run in runs for note in run.results.notes)],
-        details=[whole] if rows else [],
+        notes=[*dict.fromkeys(note for run in runs for note in run.results.notes)],
+        details=[
+            *_tables(task, runs, narrow=True),
+            *([page_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),
+            *(
+                [Table(columns=("metric", "what it is"), rows=meanings, caption="Metrics")]
+                if meanings
+                else []
+            ),
+        ],
     )
 
 

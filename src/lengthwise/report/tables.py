@@ -33,6 +33,15 @@ _HEADINGS = {
     "position_end": "to position",
     "depth": "depth %",
 }
+_WHERE = {
+    "distance": "{:,} back",
+    "kept": "{:,} kept",
+    "depth": "depth {:g} %",
+    "bucket": "{}",
+    "seed": "seed {}",
+}
+MOST_COLUMNS = 6
+"""Of a table on a page: as many as a laptop shows whole."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,39 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     shown["unit"] = [row.unit for row in rows]
     shown |= _filled(_AFTER_VALUE, rows)
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def page_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """`rows_table` in at most six columns: the places in one, the unit behind the value, the counts in one."""
+    shown: dict[str, Sequence[Cell]] = {}
+    if len(names := series_names(rows)) and len(dict.fromkeys(names)) > 1:
+        shown["model"] = names
+    shown["metric"] = [row.metric for row in rows]
+    for heading, of in (("where", _where), ("against", lambda row: row.reference)):
+        if any(cells := [of(row) for row in rows]):
+            shown[heading] = cells
+    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
+    shown["unit, from"] = [_from(row) for row in rows]
+    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def _where(row: Row) -> str:
+    """Which of the metric's numbers it is: "512 tokens, positions 0 to 64"."""
+    parts = [f"{row.length:,} tokens"] if row.length is not None else []
+    if row.context is not None:
+        parts.append(f"contexts {row.context:,} and {row.context_other or 0:,}")
+    if row.position is not None:
+        parts.append(f"positions {row.position:,} to {row.position_end or 0:,}")
+    for name, words in _WHERE.items():
+        if (value := getattr(row, name)) is not None:
+            parts.append(words.format(value))
+    return ", ".join(parts)
+
+
+def _from(row: Row) -> str:
+    """The unit and what the number averages."""
+    counts = ((row.n, ""), (row.documents, " documents"), (row.truncated or None, " cut"))
+    return ", ".join([row.unit, *(f"{count:,}{words}" for count, words in counts if count is not None)])
 
 
 def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:

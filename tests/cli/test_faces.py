@@ -1,0 +1,64 @@
+"""What CI servers read: the verdict first in JSON, test cases, and the summary of a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lengthwise.cli.ci import SUMMARY
+from lengthwise.results import parse_results
+
+
+@pytest.mark.parametrize(
+    ("above", "code", "passed", "tag"), [(1e6, 0, True, None), (0.001, 4, False, "failure")]
+)
+def test_a_gate_in_json_junit_and_summary(
+    on_text: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    above: float,
+    code: int,
+    passed: bool,
+    tag: str | None,
+) -> None:
+    monkeypatch.setenv(SUMMARY, str(tmp_path / "summary.md"))
+    words = ("--length", 32, "--limit", 3, "--fail-above", above, "--junit", "out.xml", "--json")
+    done = on_text("ppl", *words)
+    assert done.code == code
+    assert list(done.json)[:4] == ["sentence", "passed", "gates", "numbers"]
+    assert done.json["passed"] is passed
+    sentence, [loss, *_] = done.json["sentence"], done.json["numbers"]
+    assert loss in done.json["rows"]
+    assert f"{loss['value']:.1f} [" in sentence
+    assert parse_results(json.loads(done.out)).rows, "the object is still that of a run"
+    suite = ElementTree.parse("out.xml").getroot()
+    [case] = suite
+    assert (suite.get("tests"), suite.get("failures")) == ("1", str(int(not passed)))
+    assert case.get("name") == f"--fail-above {above:g}"
+    assert [each.tag for each in case] == ([tag] if tag else [])
+    assert [each.get("message") for each in case] == ([sentence] if tag else [])
+    summary = Path("summary.md").read_text()
+    assert summary.startswith(f"### {sentence}\n")
+    assert ("**failed**" in summary) is not passed
+    assert "| loss | 32 |" in summary
+
+
+def test_a_gate_that_is_not_decided_does_not_pass(
+    lengthwise: Callable[..., Any], model: str, text: list[str]
+) -> None:
+    words = ("--length", 96, "--limit", 3, "--b", "attn=eager", "--fail-above", 1e-9, "--json")
+    done = lengthwise("compare", model, model, *text, *words, "--junit", "out.xml")
+    assert done.code == 5
+    assert (done.json["passed"], done.json["gates"][0]["passed"]) == (False, None)
+    assert [each.tag for each in ElementTree.parse("out.xml").getroot()[0]] == ["error"]
+
+
+def test_test_cases_need_a_gate(on_text: Callable[..., Any]) -> None:
+    done = on_text("ppl", "--junit", "out.xml")
+    assert done.code == 2
+    assert "--junit needs a threshold" in done.err

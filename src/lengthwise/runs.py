@@ -44,7 +44,7 @@ _COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "README.md
 # Where --overwrite keeps the earlier run until the new one has a first result.
 _EARLIER = ".earlier"
 # What no number depends on: a run may be continued with another one.
-_OF_THE_MOMENT = ("patience",)
+_OF_THE_MOMENT = ("patience", "wait", "concurrency", "header")
 
 
 class RunFolder:

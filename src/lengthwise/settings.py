@@ -154,7 +154,24 @@ class TextOptions(Settings):
         return {name: getattr(self, name) for name in TextOptions.model_fields}
 
 
-class Subject(TextOptions):
+class ServerOptions(Settings):
+    """How an endpoint is asked. No number depends on it."""
+
+    patience: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
+    """Seconds in which an endpoint may answer nothing, before the run stops. Default: 45."""
+    wait: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
+    """Seconds in which an endpoint that does not answer yet may start. Default: 0."""
+    concurrency: Annotated[Count | None, Parameter(metavar="N"), _ENDPOINT] = None
+    """Requests to an endpoint that are under way at a time. Default: 8."""
+    header: Annotated[tuple[str, ...], Parameter(metavar="NAME=ENV"), _ENDPOINT] = ()
+    """A header of every request, with the value of the environment variable ENV (gateways, Azure); repeatable."""
+
+    def of_server(self) -> ServerOptions:
+        """These options alone."""
+        return ServerOptions(**{name: getattr(self, name) for name in ServerOptions.model_fields})
+
+
+class Subject(TextOptions, ServerOptions):
     """Which model is loaded, which text, and how."""
 
     model: str
@@ -190,9 +207,6 @@ class Subject(TextOptions):
     """The served model's name. Default: the only one that is served."""
     tokenizer: Annotated[str | None, Parameter(metavar="MODEL"), _NO_WEIGHTS] = None
     """Hub id or folder of the tokenizer. Default: the one that the server says it loaded, or that the file has."""
-
-    patience: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
-    """Seconds in which an endpoint may answer nothing, before the run stops. Default: 45."""
 
     @model_validator(mode="after")
     def _refuse_untaken(self) -> Self:

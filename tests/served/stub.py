@@ -55,6 +55,7 @@ class Stub:
         self.blocks: list[list[int]] = []
         self.seen: Counter[str] = Counter()
         self.keys: set[str | None] = set()
+        self.headers: dict[str, str] = {}
         self.url = ""
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
@@ -137,6 +138,7 @@ def serving(stub: Stub) -> Iterator[Stub]:
 
         def _do(self) -> None:
             stub.keys.add(self.headers.get("Authorization"))
+            stub.headers |= self.headers.items()
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
             status, answer = stub.answer(self.command, self.path, body)
             if status == 0:

@@ -5,13 +5,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import numpy as np
 import pytest
 import torch
 
 from lengthwise import progress
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.settings import Subject
+from lengthwise.settings import ServerOptions, Subject
 from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
 from lengthwise.testing import tiny_tokenizer
 from tests.readings import next_logits, token_losses
@@ -150,7 +151,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
 
 def test_failures_that_stay_are_an_error(serve: Any, folder: Path) -> None:
     stub = serve(failures=(503,) * 100)
-    endpoint = Endpoint(stub.url, tokenizer=str(folder), patience=1.0)
+    endpoint = Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(patience=1.0))
     with pytest.raises(LengthwiseError) as caught:
         token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
     assert "503: busy, tiny" in caught.value.problem
@@ -161,14 +162,41 @@ def test_a_server_that_dies_in_the_probe_is_not_called_incapable(serve: Any, fol
     stub = serve(failures=(0,) * 100)
     stub.seen["/v1/completions"] = 2
     with pytest.raises(LengthwiseError) as caught:
-        Endpoint(stub.url, tokenizer=str(folder), patience=1.0)
+        Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(patience=1.0))
     assert type(caught.value) is LengthwiseError
     assert "has answered nothing for 1 s" in caught.value.problem
 
 
 def test_no_server() -> None:
-    with pytest.raises(MissingError):
+    with pytest.raises(MissingError, match="--wait"):
         Endpoint("http://127.0.0.1:9/v1")
+
+
+def test_a_server_that_starts_is_waited_for(
+    stub: Stub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, refused = httpx.AsyncClient.request, [httpx.ConnectError("refused")] * 3
+
+    async def starting(*given: Any, **named: Any) -> Any:
+        if refused:
+            raise refused.pop()
+        return await request(*given, **named)
+
+    monkeypatch.setattr(httpx.AsyncClient, "request", starting)
+    assert Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(wait=60.0)).served_model == "tiny"
+    assert not refused
+
+
+def test_a_header_of_a_gateway(stub: Stub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATE", "word-of-the-gate")
+    options = ServerOptions(header=("api-key=GATE",), concurrency=1)
+    endpoint = Endpoint(stub.url, tokenizer=str(folder), server=options)
+    assert stub.headers["api-key"] == "word-of-the-gate"
+    assert "word" not in endpoint._client._shown("wrong key word-of-the-gate"), "a server may repeat it"
+    for wrong in ("api-key", "a b=GATE", "api-key=NOWHERE"):
+        with pytest.raises((UsageError, MissingError)) as caught:
+            Endpoint(stub.url, server=ServerOptions(header=(wrong,)))
+        assert "NOWHERE" not in str(caught.value), "it may be the secret itself"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.comparison import Comparison
-from lengthwise.settings import KINDS, TAKEN_BY, Dtype, Subject, TextOptions, kind_of
+from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
 from lengthwise.yaml_text import override
 
 _Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
@@ -30,7 +30,7 @@ def compare(
     options: TextOptions,
     dtype: Dtype = "auto",
     device: str = "auto",
-    patience: Annotated[float | None, Parameter(metavar="SECONDS")] = None,
+    server: ServerOptions,
     measurement: Comparison,
     threshold: gates.Above = None,
     fail_use: gates.Use = None,
@@ -49,7 +49,6 @@ def compare(
         text: Text to measure on: books, code, a .txt, .md, .jsonl, .json, .csv or .parquet file, a folder, hf://owner/name.
         dtype: Of both sides, unless --a or --b says otherwise.
         device: Of both sides.
-        patience: Seconds in which an endpoint may answer nothing, before the run stops. Default: 45.
         sequential: Load one side after the other: half the memory; KL is then a lower bound.
 
     Examples:
@@ -62,8 +61,8 @@ def compare(
         lengthwise compare ./model --out runs/a
     """
     limits = gates.limits(threshold, fail_use, junit=junit)
-    of_text = options.model_dump(exclude_unset=True)
-    shared = {"text": text, **of_text, "dtype": dtype, "device": device, "patience": patience}
+    given = options.model_dump(exclude_unset=True) | server.model_dump(exclude_unset=True)
+    shared = {"text": text, **given, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared, beside=second or first)
     from lengthwise.measure.comparison import run_in_turn
     from lengthwise.measure.repeated_windows import KeptPredictions

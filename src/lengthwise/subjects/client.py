@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from anyio.from_thread import start_blocking_portal
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.progress import advance
+from lengthwise.settings import ServerOptions
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
@@ -56,7 +58,7 @@ class Refused(LengthwiseError):
 
     def __init__(self, problem: str, *, status: int = 200) -> None:
         self.status = status
-        key = f"set {_KEYS[0]}"
+        key = f"set {_KEYS[0]}, or --header NAME=ENV for a gateway with a header of its own"
         url = "check the URL of the API, which mostly ends in /v1"
         fixes = {
             401: key,
@@ -72,14 +74,18 @@ class Client:
 
     Args:
         url: of the OpenAI-style API, mostly with /v1 at its end.
-        patience: seconds in which the endpoint may answer nothing, before the run stops.
+        options: how it is asked.
 
     Raises:
+        MissingError: a header is to be an environment variable that is not set.
         UsageError: no such URL can be, or it holds a password or a query, which results would record.
     """
 
-    def __init__(self, url: str, patience: float | None = None) -> None:
-        self.patience = PATIENCE_SECONDS if patience is None else patience
+    def __init__(self, url: str, options: ServerOptions | None = None) -> None:
+        options = options or ServerOptions()
+        self.patience = options.patience or PATIENCE_SECONDS
+        self.at_once = options.concurrency or MOST_AT_ONCE
+        self._starts_until = time.monotonic() + (options.wait or 0.0)
         try:
             parsed = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
@@ -94,6 +100,8 @@ class Client:
         self.root = self.url.removesuffix("/v1")
         """The URL of the server itself, for what is no part of the API."""
         self._key = next((key for name in _KEYS if (key := os.environ.get(name, "").strip())), None)
+        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._headers |= dict(map(_header, options.header))
         self._certificates = httpx.create_ssl_context()
 
     def get(self, url: str) -> Any:
@@ -108,7 +116,7 @@ class Client:
     def post(
         self, url: str, bodies: Sequence[dict[str, Any]], *, answered: Callable[[int], None] = lambda _: None
     ) -> list[Any]:
-        """The JSON answers to `bodies`, in order; at most `MOST_AT_ONCE` under way at a time.
+        """The JSON answers to `bodies`, in order; at most `concurrency` under way at a time.
 
         `answered` is called with the index of each, as its answer arrives, in another thread.
 
@@ -143,10 +151,10 @@ class Client:
             # A request may wait for the others as long as they take.
             most = max(_TIMEOUT_SECONDS, self.patience)
             async with httpx.AsyncClient(
-                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                headers=self._headers,
                 timeout=httpx.Timeout(most, connect=10.0, pool=None),
                 verify=self._certificates,
-                limits=httpx.Limits(max_connections=MOST_AT_ONCE),
+                limits=httpx.Limits(max_connections=self.at_once),
             ) as client:
                 try:
                     async with asyncio.TaskGroup() as group:
@@ -169,7 +177,7 @@ class Client:
 
     async def _watch(self, silence: _Silence) -> None:
         """End the run when nothing was answered for too long: a server may hang, or drip a body that never ends."""
-        while (left := silence.since + self.patience - time.monotonic()) > 0:
+        while (left := max(silence.since + self.patience, self._starts_until) - time.monotonic()) > 0:
             await asyncio.sleep(left)
         raise LengthwiseError(
             f"{self.url} has answered nothing for {self.patience:.3g} s ({silence.problem})",
@@ -187,14 +195,17 @@ class Client:
             except httpx.RequestError as error:
                 silence.problem = f"{type(error).__name__} {self._shown(str(error))}".strip()
                 if body is None and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                    raise MissingError(
-                        f"there is no server at {self.url} ({silence.problem})",
-                        fix="start it, or check the URL",
-                    ) from error
+                    if time.monotonic() >= self._starts_until:
+                        raise MissingError(
+                            f"there is no server at {self.url} ({silence.problem})",
+                            fix="start it, or check the URL; --wait SECONDS waits for one that starts",
+                        ) from error
+                    wait = FIRST_WAIT_SECONDS
             else:
                 content = _json(answer)
                 if answer.is_success and content is not None:
                     silence.end()
+                    self._starts_until = 0.0
                     return content
                 after = self._failed(answer, content, silence)
                 wait = max(wait, min(after, LONGEST_WAIT_SECONDS))
@@ -231,7 +242,24 @@ class Client:
     def _shown(self, text: str) -> str:
         """A server's text, cut, and without the key that it may repeat."""
         text = " ".join(text.split())
-        return (text.replace(self._key, "***") if self._key else text)[:_MOST_SHOWN]
+        for secret in self._headers.values():
+            text = text.replace(secret.removeprefix("Bearer "), "***")
+        return text[:_MOST_SHOWN]
+
+
+def _header(assignment: str) -> tuple[str, str]:
+    """Name and value of a header that the command line gives as NAME=ENV."""
+    name, _, variable = assignment.partition("=")
+    if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not variable:
+        raise UsageError(
+            f"--header is {name!r}", expected="NAME=ENV, as in api-key=AZURE_KEY (results record it)"
+        )
+    if not (value := os.environ.get(variable, "").strip()):
+        # It may be the secret itself, by mistake.
+        raise MissingError(
+            f"the environment variable of --header {name} is not set", fix=f"--header {name}=ENV, and set ENV"
+        )
+    return name, value
 
 
 class _Silence:

@@ -14,6 +14,7 @@ from torch import Tensor
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import UsageError
+from lengthwise.settings import ServerOptions
 from lengthwise.subjects.client import (
     DISTRIBUTION,
     FORCED,
@@ -49,7 +50,7 @@ class Endpoint:
         url: of the API.
         served_model: the name that the server gives the model; None is the only one that it serves.
         tokenizer: name or folder of the model's tokenizer, or the tokenizer; None is what the server says it loaded.
-        patience: seconds in which the server may answer nothing, before the run stops; None is 45.
+        server: how it is asked: `ServerOptions(patience=300)`.
 
     Raises:
         UsageError: several models are served, a server without log-probabilities of prompts, another tokenizer.
@@ -69,9 +70,9 @@ class Endpoint:
         *,
         served_model: str | None = None,
         tokenizer: Any = None,
-        patience: float | None = None,
+        server: ServerOptions | None = None,
     ) -> None:
-        self._client = Client(url, patience)
+        self._client = Client(url, server)
         self.name = url
         self.path = ReadingPath()
         self._card = card_of(self._client, served_model)

@@ -8,6 +8,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.results import SCHEMA_VERSION, Results, Row, read_results, results_schema
+from tests.report import made_rows
 
 SCHEMA_FILE = Path(__file__).parents[1] / "docs" / "reference" / "results.schema.json"
 
@@ -71,8 +72,30 @@ def test_select() -> None:
     assert results.select(length=64) == [results.rows[0]]
     assert results.select(length=128, position=None) == [results.rows[2]]
     assert results.select(metric="jeffreys") == []
-    with pytest.raises(AssertionError, match="lenght"):
+    with pytest.raises(UsageError, match="did you mean 'length'"):
         results.select(lenght=64)
+
+
+def test_in_a_notebook() -> None:
+    results = Results(kind="limit", model_name="m", config={}, rows=made_rows.limit_rows())
+    shown = results._repr_html_()
+    assert shown.startswith("<p><b>m: sound up to 10,000 [9,600, 10,440] tokens;")
+    assert 'data-value="7000"' in shown
+    assert len(results.picture().axes) == 2
+    assert results.picture("limit").axes[0].get_title(loc="left").startswith("Sound?")
+    with pytest.raises(UsageError, match="did you mean 'limit'"):
+        results.picture("limits")
+    with pytest.raises(UsageError, match="no picture"):
+        Results(kind="limit", model_name="m", config={}, rows=[]).picture()
+
+
+def test_as_a_table_of_pandas() -> None:
+    rows = made_rows.limit_rows(sound=None)
+    table = Results(kind="limit", model_name="m", config={}, rows=rows).to_pandas()
+    assert len(table) == len(rows)
+    assert list(table["value"]) == [row.value for row in rows]
+    assert table["at_least"][0] is True
+    assert "depth" not in table
 
 
 @pytest.mark.parametrize(

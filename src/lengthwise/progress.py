@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing import parent_process
 from typing import TypeVar
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from lengthwise.machine import is_main_process
 
@@ -29,7 +29,7 @@ def progress(
     On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
     first shows its bar, and a process that another one started for its work shows none.
     """
-    live = sys.stderr.isatty()
+    live = sys.stderr.isatty() or any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
     return tqdm(
         items,
         desc=what,

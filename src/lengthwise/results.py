@@ -9,14 +9,20 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import SkipJsonSchema
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, nearest
 from lengthwise.files import read_json
+from lengthwise.versions import need
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 SCHEMA_VERSION = 2
 SIGNIFICANCE = 0.05
@@ -38,6 +44,7 @@ PLACE = (
 )
 """The fields of a row that say which number it is."""
 
+_FACES = "lengthwise.report.notebook"
 
 # The docstring under each field becomes its description in the schema.
 _described = with_config(ConfigDict(use_attribute_docstrings=True))
@@ -169,10 +176,46 @@ class Results:
         return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
     def select(self, **wanted: Any) -> list[Row]:
-        """Rows whose fields equal `wanted`, in order: `results.select(task="limit", distance=64)`."""
-        unknown = set(wanted) - {f.name for f in fields(Row)}
-        assert not unknown, f"no such row field: {unknown}"
+        """Rows whose fields equal `wanted`, in order: `results.select(task="limit", distance=64)`.
+
+        Raises:
+            UsageError: a row has no such field.
+        """
+        names = [each.name for each in fields(Row)]
+        for name in wanted:
+            if name not in names:
+                raise UsageError(f"a row has no field {name!r}", expected=nearest(name, names))
         return [row for row in self.rows if all(getattr(row, k) == v for k, v in wanted.items())]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a table, one number a line; columns in which no row has anything are left out.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        need("pandas")
+        import pandas
+
+        return pandas.DataFrame([asdict(row) for row in self.rows]).dropna(axis="columns", how="all")
+
+    def picture(self, name: str | None = None) -> Figure:
+        """A figure of the page, the first or the one of this name, as matplotlib's `Figure`.
+
+        Raises:
+            MissingError: matplotlib is not installed.
+            UsageError: the run has no picture of that name, or none at all.
+        """
+        need("matplotlib")
+        return _faces().picture(self, name)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the sentence, then the headline numbers."""
+        return _faces().html(self)
+
+
+def _faces() -> Any:
+    """What shows results. It lies on a higher floor, and is loaded by its name when somebody looks."""
+    return import_module(_FACES)
 
 
 def read_results(path: Path) -> Results:

@@ -21,6 +21,7 @@ EXTRAS = {
     "datasets": ("data", "data sets of the hub"),
     "pyarrow": ("data", "Parquet files"),
     "matplotlib": ("figures", "figures and pages"),
+    "pandas": ("data", "tables of pandas"),
 }
 """Modules that `pip install lengthwise` does not bring: the extra that does, and what needs them."""
 

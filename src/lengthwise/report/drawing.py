@@ -50,6 +50,8 @@ class Picture:
     alt: str
     caption: str
     svg: str
+    figure: Figure
+    """What it is a print of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,7 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
-    return Picture(name=name, alt=alt, caption=caption, svg=svg)
+    return Picture(name=name, alt=alt, caption=caption, svg=svg, figure=figure)
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:

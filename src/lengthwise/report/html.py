@@ -70,6 +70,13 @@ def render_page(
     )
 
 
+def render_table(title: str, table: Table) -> str:
+    """A piece of HTML, to stand in another page: the title, and the table folded."""
+    module: Any = _ENVIRONMENT.get_template("table.html").module
+    shown = module.whole_table(table)
+    return f"<p><b>{escape(title)}</b></p><details><summary>numbers</summary>{shown}</details>"
+
+
 def prose(text: str) -> Markup:
     """Plain text as HTML, `code` in backticks set as such."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

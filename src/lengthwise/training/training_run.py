@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.checkpoints import FullLogits

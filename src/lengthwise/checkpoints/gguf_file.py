@@ -200,7 +200,7 @@ class GgufFile:
         layers = given if isinstance(given, list) else [given]
         if key == "attention.sliding_window_pattern":
             # A number n: each n-th layer has no window.
-            if layers is not given:
+            if not isinstance(given, list):
                 layers = [number % given for number in range(1, self.keys["block_count"] + 1)]
             return ["sliding_attention" if slides else "full_attention" for slides in layers]
         differ = {each for each in layers if each or "head_count" not in key}

@@ -16,18 +16,15 @@ from transformers import PreTrainedModel
 from lengthwise.checkpoints.hidden import (
     accepted,
     capture_hidden_states,
-    device_of,
     final_hidden_states,
     has_compiled_part,
     is_compiled,
-    is_fsdp2,
-    is_split,
     shells_of,
     tap_of,
     unwrap,
     view_arguments,
-    whole_tensor,
 )
+from lengthwise.checkpoints.placement import device_of, is_fsdp2, is_split, whole_tensor
 from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.machine import whole
@@ -66,19 +63,18 @@ class Head:
     @property
     def weight(self) -> Tensor:
         """The output embedding [V, d]: the model's own parameter, not a copy."""
-        return _linear(self.module).weight
+        return _unwrap_saved(self.module).weight
 
     @property
     def bias(self) -> Tensor | None:
         """The bias [V] of the output embedding, if it has one."""
-        return _linear(self.module).bias
+        return _unwrap_saved(self.module).bias
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
         weight, bias = whole(self.weight), self.bias
         bias = None if bias is None else whole(bias)
-        product = torch.nn.functional.linear(hidden_states.to(weight.dtype), weight, bias)
-        logits = _at_least_float32(product)
+        logits = _at_least_float32(nn.functional.linear(hidden_states.to(weight.dtype), weight, bias))
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
         if self.soft_cap is not None:
@@ -154,8 +150,7 @@ def find_head(model: nn.Module) -> Head | FullLogits:
     if is_compiled(model):
         tap_of(model)
     # Compiled code ignores hooks that are added later.
-    compiled = has_compiled_part(model)
-    eager = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+    eager = torch.compiler.set_stance("force_eager") if has_compiled_part(model) else contextlib.nullcontext()
     # Without wrappers, which may wait for other processes; but an FSDP2 module alone gathers its parameters.
     run = next((shell for shell in shells_of(model) if is_fsdp2(shell)), base)
     training = [module for module in base.modules() if module.training]
@@ -164,14 +159,14 @@ def find_head(model: nn.Module) -> Head | FullLogits:
         with eager, torch.no_grad():
             _check_causal(run)
             found = _candidate(base)
-            reason = found if isinstance(found, str) else _refute(run, found)
+            why_not = found if isinstance(found, str) else _refute(run, found)
     finally:
         for module in training:
             module.training = True
-    if isinstance(found, Head) and reason is None:
+    if isinstance(found, Head) and why_not is None:
         return found
-    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
-    return FullLogits(str(reason))
+    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, why_not)
+    return FullLogits(str(why_not))
 
 
 def _candidate(base: PreTrainedModel) -> Head | str:
@@ -185,15 +180,14 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     # that starts at zero would pass the proof now and fail it after the first training step.
     if kind is not nn.Linear:
         return f"the output head is a {kind.__name__}, not a plain linear layer"
-    config: Any = base.config
-    config = config.get_text_config()
+    config: Any = base.config.get_text_config()
     scale = math.prod(getattr(config, name, None) or 1.0 for name in _SCALES)
     divisor = getattr(config, "logits_scaling", None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
-    assert isinstance(own, nn.Linear)
     held = _resident(own)
-    module = module if held is own else held
-    return Head(module, float(scale / divisor), float(soft_cap) if soft_cap is not None else None)
+    return Head(
+        module if held is own else held, float(scale / divisor), None if soft_cap is None else float(soft_cap)
+    )
 
 
 def _refute(model: nn.Module, head: Head) -> str | None:
@@ -268,7 +262,7 @@ def probe_tokens(model: nn.Module) -> Tensor:
     return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
 
 
-def _unwrap_saved(module: Any) -> nn.Module:
+def _unwrap_saved(module: Any) -> Any:
     """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
     peft = sys.modules.get("peft.utils.other")
     if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):
@@ -296,12 +290,6 @@ def _resident(linear: nn.Linear) -> nn.Linear:
         value = whole_tensor(linear, name, parameter).detach()
         setattr(whole, name, nn.Parameter(value, requires_grad=False))
     return whole
-
-
-def _linear(module: nn.Module) -> nn.Linear:
-    linear = _unwrap_saved(module)
-    assert isinstance(linear, nn.Linear)
-    return linear
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A transformers model inside its wrappers, on its devices; its final hidden states, from which the head computes."""
+"""A transformers model inside its wrappers; its final hidden states, from which the head computes."""
 
 from __future__ import annotations
 
@@ -52,12 +52,6 @@ def is_peft_model(model: nn.Module) -> TypeGuard[PeftModel]:
     return peft is not None and isinstance(model, peft.PeftModel)
 
 
-def is_fsdp2(module: nn.Module) -> bool:
-    """Whether FSDP2 (`fully_shard`) manages the parameters of this module."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
-
-
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model as a whole (single layers may be compiled)."""
     return any(map(runs_compiled, (*shells_of(model), decoder_of(model))))
@@ -71,46 +65,6 @@ def has_compiled_part(model: nn.Module) -> bool:
 def runs_compiled(module: nn.Module) -> bool:
     """Whether torch.compile runs this module."""
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where a module computes: accelerate's execution device if it is hooked, else the device of its weight."""
-    hook: Any = getattr(module, "_hf_hook", None)
-    for each in getattr(hook, "hooks", [hook]):
-        if (device := getattr(each, "execution_device", None)) is not None:
-            return torch.device(device)
-    assert isinstance(module.weight, Tensor)
-    return module.weight.device
-
-
-def whole_tensor(model: nn.Module, name: str, tensor: Any) -> Tensor:
-    """A tensor of the model's `state_dict`, fetched where it is offloaded or split over processes."""
-    if tensor.is_meta:
-        from accelerate.utils import align_module_device
-
-        owner, _, last = name.rpartition(".")
-        module = model.get_submodule(owner)
-        with align_module_device(module):
-            return getattr(module, last).detach().clone()
-    return tensor.full_tensor() if is_split(tensor) else tensor
-
-
-def over_processes(model: nn.Module) -> bool:
-    """Whether processes hold parts of its weights, so that all of them have to run it: DTensors, FSDP, ZeRO-3."""
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
-    return any(
-        isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules()
-    ) or any(
-        isinstance(parameter, DTensor) or hasattr(parameter, "ds_id") for parameter in model.parameters()
-    )
-
-
-def is_split(tensor: Any) -> bool:
-    """Whether processes hold parts of it, by a tensor parallel plan (FSDP2 gathers what it needs itself)."""
-    mesh = getattr(tensor, "device_mesh", None)
-    return mesh is not None and "tp" in (mesh.mesh_dim_names or ())
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
@@ -130,13 +84,12 @@ def decoder_of(model: nn.Module) -> nn.Module:
 
 
 def _last_hidden_states(decoder: nn.Module, output: Any) -> Tensor:
-    try:
+    if isinstance(output, Mapping) and "last_hidden_state" in output:
         return output["last_hidden_state"]
-    except (LookupError, TypeError):
-        raise UsageError(
-            f"the {type(decoder).__name__} gives no final hidden states",
-            expected="a decoder whose output has a last_hidden_state",
-        ) from None
+    raise UsageError(
+        f"the {type(decoder).__name__} gives no final hidden states",
+        expected="a decoder whose output has a last_hidden_state",
+    )
 
 
 @contextlib.contextmanager

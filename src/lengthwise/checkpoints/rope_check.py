@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.checkpoints.extension import read_extension
-from lengthwise.checkpoints.hidden import unwrap, whole_tensor
+from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.placement import whole_tensor
 from lengthwise.checkpoints.position_limits import (
     LENGTH,
     as_length,

@@ -19,7 +19,8 @@ from lengthwise.checkpoints.head import (
     hidden_states_for,
     is_quantized,
 )
-from lengthwise.checkpoints.hidden import decoder_of, device_of, is_compiled, runs_compiled
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
+from lengthwise.checkpoints.placement import device_of
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     Frequencies,

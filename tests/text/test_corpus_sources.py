@@ -8,16 +8,6 @@ import pytest
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, tokenize
-from lengthwise.text.corpus import EMPTY
-
-
-def write_parquet(path: Path, columns: dict[str, list]) -> Path:
-    import pyarrow
-    import pyarrow.parquet
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    return path
 
 
 def write_jsonl(path: Path, rows: list[dict]) -> Path:
@@ -29,74 +19,6 @@ def write_jsonl(path: Path, rows: list[dict]) -> Path:
 def pairs(spec: object, **options) -> list[tuple[str, str]]:
     corpus = load_corpus(str(spec), **({"split": "all"} | options))
     return list(corpus.documents.items())
-
-
-def test_text_and_markdown_files(tmp_path: Path):
-    for name in ("a.txt", "b.MD"):
-        (tmp_path / name).write_text("Grüße\n", encoding="utf-8")
-        assert pairs(tmp_path / name) == [(name, "Grüße\n")]
-
-
-def test_folder_is_recursive_sorted_and_takes_text_only(tmp_path: Path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "b.md").write_text("two")
-    (tmp_path / "z.txt").write_text("three")
-    (tmp_path / "a.txt").write_text("one")
-    (tmp_path / "image.png").write_bytes(b"\x89PNG")
-    assert pairs(tmp_path) == [("a.txt", "one"), ("sub/b.md", "two"), ("z.txt", "three")]
-
-
-def test_jsonl_rows_and_another_field(tmp_path: Path):
-    path = write_jsonl(
-        tmp_path / "rows.jsonl", [{"text": "one", "body": "eins"}, {"text": "two", "body": None}]
-    )
-    assert pairs(path) == [("rows.jsonl:1", "one"), ("rows.jsonl:2", "two")]
-    assert pairs(path, text_field="body") == [("rows.jsonl:1", "eins")]
-
-
-def test_jsonl_line_separators_inside_text_do_not_break_lines(tmp_path: Path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert pairs(path) == [("rows.jsonl:1", "a\u2028b")]
-
-
-def test_parquet_rows(tmp_path: Path):
-    path = write_parquet(tmp_path / "rows.parquet", {"text": ["one", "two"], "n": [1, 2]})
-    assert pairs(path) == [("rows.parquet:1", "one"), ("rows.parquet:2", "two")]
-
-
-@pytest.mark.parametrize("split", ["all", "test", "train"])
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: str):
-    texts = ["a b", None, "c d", "", "  ", "e f"]
-    if suffix == "jsonl":
-        path = write_jsonl(tmp_path / "rows.jsonl", [{"text": text} for text in texts])
-    else:
-        path = write_parquet(tmp_path / "rows.parquet", {"text": texts})
-    assert load_corpus(str(path), split=split).left_out == {EMPTY: 3}  # type: ignore[arg-type]
-
-
-def test_bad_parquet(tmp_path: Path):
-    path = write_parquet(tmp_path / "rows.parquet", {"body": ["one"]})
-    with pytest.raises(UsageError, match="'text'"):
-        load_corpus(str(path))
-    path.write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(UsageError):
-        load_corpus(str(path))
-
-
-def test_text_that_is_not_utf8(tmp_path: Path):
-    (tmp_path / "latin.txt").write_bytes("Grüße".encode("latin-1"))
-    with pytest.raises(UsageError, match=r"latin\.txt, line 1.*position 2"):
-        load_corpus(str(tmp_path / "latin.txt"))
-
-
-def test_other_suffix_and_folder_without_text(tmp_path: Path):
-    (tmp_path / "paper.pdf").write_bytes(b"%PDF")
-    with pytest.raises(UsageError, match=r"\.pdf"):
-        load_corpus(str(tmp_path / "paper.pdf"))
-    with pytest.raises(UsageError, match=r"\.txt"):
-        load_corpus(str(tmp_path))
 
 
 @pytest.mark.parametrize("spec", ["./nothing", "/no/such/folder", "nothing.txt", "missing/"])

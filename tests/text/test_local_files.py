@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_text
 from lengthwise.text import load_corpus
+from lengthwise.text.corpus import EMPTY
 
 TEXT = 'Grüße, "kot"; 東京\nline two'
 ROWS = [{"n": 1, "text": TEXT}, {"n": 2, "text": "two"}]
@@ -42,7 +44,8 @@ KINDS: dict[str, bytes] = {
     "rows.jsonl.gz": gzip.compress(JSONL.encode()),
     "rows.csv.bz2": bz2.compress(CSV.encode()),
     "rows.json.xz": lzma.compress(json.dumps(ROWS).encode()),
-    "marked.csv": b"\xef\xbb\xbf" + CSV.replace("n,text", "text,n").encode()[:0] + CSV.encode(),
+    "marked.csv": b"\xef\xbb\xbf" + CSV.encode(),
+    "marked.jsonl": b"\xef\xbb\xbf" + JSONL.encode(),
 }
 
 
@@ -51,10 +54,38 @@ def test_every_kind_of_table_gives_the_same_texts(name: str, tmp_path: Path):
     (tmp_path / name).write_bytes(KINDS[name])
     corpus = load_corpus(str(tmp_path / name))
     assert [*corpus.documents.values()] == [TEXT, "two"]
+    # The first text has two lines of a CSV file.
+    numbers = (3, 4) if ".csv" in name or ".tsv" in name else (1, 2)
+    assert [*corpus.documents] == [f"{name}:{number}" for number in numbers]
     (tmp_path / "b.txt").write_text("three")
     both = load_corpus(str(tmp_path))
     assert [*both.documents.values()] == ["three", TEXT, "two"]
     assert set(corpus.documents) < set(both.documents)
+
+
+def test_a_folder_is_read_in_order_and_a_byte_order_mark_is_no_text(tmp_path: Path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "z.txt").write_text("three")
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone")
+    (tmp_path / "sub" / "b.MD").write_text("Grüße\n", encoding="utf-8")
+    corpus = load_corpus(str(tmp_path))
+    assert [*corpus.documents.items()] == [("a.txt", "one"), ("sub/b.MD", "Grüße\n"), ("z.txt", "three")]
+    (tmp_path / "a.txt").write_text("one")
+    assert load_corpus(str(tmp_path)).fingerprint == corpus.fingerprint
+
+
+def test_line_separators_inside_a_text_do_not_break_lines(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "a\u2028b"}\n', encoding="utf-8")
+    assert load_corpus(str(tmp_path / "rows.jsonl")).documents == {"rows.jsonl:1": "a\u2028b"}
+
+
+@pytest.mark.parametrize("split", ["all", "test", "train"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: Any):
+    texts = ["a b", None, "c d", "", "  ", "e f"]
+    lines = "\n".join(json.dumps({"text": text}) for text in texts).encode()
+    (tmp_path / f"rows.{suffix}").write_bytes(lines if suffix == "jsonl" else parquet({"text": texts}))
+    assert load_corpus(str(tmp_path / f"rows.{suffix}"), split=split).left_out == {EMPTY: 3}
 
 
 @pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".parquet"])
@@ -138,6 +169,10 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "latin.txt": ("a\nGrüße".encode("latin-1"), "line 2: .*utf-8", "file that is not utf-8"),
     "rows.jsonl": (b'{"text": "x"}\n{"body": "y"}\n', "line 2 .*'text'", "row without 'text'"),
     "syntax.jsonl": (b'{"text": "x"}\n{"text": \n', "line 2 .*JSON", "line that is no JSON object"),
+    "array.jsonl": (b'{"text": "x"}\n[1]\n', "line 2 .*JSON", "line that is no JSON object"),
+    "digits.jsonl": (b'{"text": ' + b"9" * 5000 + b"}", "line 1 .*JSON", "line that is no JSON object"),
+    "nested.jsonl": (b'{"text": ' + b"[" * 200_000, "line 1 .*JSON", "line that is no JSON object"),
+    "integer.jsonl": (b'{"text": 1}', "line 1: 'text' is a int", "row whose 'text' is no text"),
     "object.json": (b'{"text": "x"}{"te', "line 1 .*JSON", "line that is no JSON object"),
     "number.json": (b"[3]", "other JSON", "unreadable file"),
     "short.csv": (b'n,text\n1,"x"\n2\n', "line 3 has no field", "row without 'text'"),
@@ -224,3 +259,52 @@ def test_a_data_set_is_streamed_up_to_the_budget(tmp_path: Path):
     assert len(few.documents) == 5
     assert few.left_out == {"rest of the data set, beyond 45 tokens (--text-tokens)": 1}
     assert len(load_corpus(f"hf://{rows}", split="all").documents) == 50
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_corpus(str(path))
+    return caught.value.problem
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "\n", "x" * 300, "~nobody-of-this-name/x.txt", "/" + "y" * 300 + ".txt"]
+)
+def test_a_name_that_no_file_can_have(name: str):
+    with pytest.raises(UsageError):
+        load_corpus(name)
+
+
+def test_what_is_no_file_of_text(tmp_path: Path):
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF")
+    assert ".pdf" in refused(tmp_path / "paper.pdf")
+    with pytest.raises(UsageError, match=r"1 pdf[\s\S]*\.txt"):
+        load_corpus(str(tmp_path))
+    (tmp_path / "folder.txt").mkdir()
+    assert refused(tmp_path / "folder.txt")
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert "not a regular file" in refused(tmp_path / "pipe.txt")
+
+
+def test_what_cannot_be_written_as_utf8(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "x"}\n{"text": "\\ud800"}')
+    assert "rows.jsonl:2" in refused(tmp_path / "rows.jsonl")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("a")
+    assert "surrogate" in refused(tmp_path)
+
+
+def test_a_file_and_a_folder_without_permission_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if Path(path).name in ("closed", "a.txt"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refuse)
+        assert "a.txt" in refused(tmp_path)
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert "closed" in refused(tmp_path)

@@ -120,10 +120,10 @@ def restore_extension(model: nn.Module, resolved: ResolvedModel) -> None:
         own = {f"{name}.{key}": key for key in module.state_dict()}
         saved = _saved_tensors(resolved, [*own])
         if missing := sorted(own.keys() - saved.keys()):
-            raise MissingError(
-                f"the checkpoint has no weights for its {extension.method} extension: {', '.join(missing)}",
-                fix="save the model again with save_pretrained",
+            problem = (
+                f"the checkpoint has no weights for its {extension.method} extension: {', '.join(missing)}"
             )
+            raise MissingError(problem, fix="save the model again with save_pretrained")
         module.load_state_dict({own[full]: tensor for full, tensor in saved.items()})
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.checkpoints.position_limits import (
+    LENGTH,
     RECORD,
     as_length,
     described,
@@ -185,22 +186,20 @@ def write_extension(config: Any, extension: Extension) -> None:
     layer_type = extension.layer_type
     before = text.rope_parameters if layer_type is None else text.rope_parameters[layer_type]
     kept = {key: value for key, value in before.items() if key not in _REPLACED}
-    rope = kept | (
-        extension.to_hf_config()
-        or {
-            "rope_type": extension.custom_rope_type,
-            "rope_theta": extension.theta,
-            "factor": extension.factor,
-            "original_max_position_embeddings": extension.original_length,
-        }
-    )
+    custom = {
+        "rope_type": extension.custom_rope_type,
+        "rope_theta": extension.theta,
+        "factor": extension.factor,
+        LENGTH: extension.original_length,
+    }
+    rope = kept | (extension.to_hf_config() or custom)
     text.rope_parameters = rope if layer_type is None else text.rope_parameters | {layer_type: rope}
     # transformers' dynamic type reads L0 from max_position_embeddings.
     dynamic = rope["rope_type"] == "dynamic"
     text.max_position_embeddings = extension.original_length if dynamic else extension.extended_length
-    if hasattr(text, "original_max_position_embeddings"):
+    if hasattr(text, LENGTH):
         # transformers prefers this key, where a configuration has it (Phi-3), to the one in rope_parameters.
-        text.original_max_position_embeddings = extension.original_length
+        setattr(text, LENGTH, extension.original_length)
     if vars(text).get("head_dim", 0) is None:
         # transformers' formulas take the None of Mixtral for a width, where its class takes this.
         text.head_dim = text.hidden_size // text.num_attention_heads
@@ -211,11 +210,8 @@ def extended_layers(config: Any, extension: Extension) -> list[int]:
     """Indices of the layers that an extension changes."""
     text = config.get_text_config()
     wanted = extension.layer_type
-    return [
-        layer
-        for layer in range(text.num_hidden_layers)
-        if wanted is None or text.layer_types[layer] == wanted
-    ]
+    layers = range(text.num_hidden_layers)
+    return [layer for layer in layers if wanted is None or text.layer_types[layer] == wanted]
 
 
 def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
@@ -251,13 +247,10 @@ def _published(
     own = _CONTINUED.get(kind)
     done = f"{name} {'is extended already' if own or kind == 'longrope' else 'has no plain rope'}: {described(rope)}"
     if own != method:
-        raise UsageError(
-            done,
-            expected=f"method {own}, which goes on from there"
-            if own
-            else f"plain rope, or a type that a greater factor continues: {', '.join(_CONTINUED)}",
-            fix="extend the original model, by the whole factor",
-        )
+        expected = f"plain rope, or a type that a greater factor continues: {', '.join(_CONTINUED)}"
+        if own:
+            expected = f"method {own}, which goes on from there"
+        raise UsageError(done, expected=expected, fix="extend the original model, by the whole factor")
     length, context = trained_length(text), text.max_position_embeddings
     assert length is not None
     published = float(rope.get("factor") or context / length)

@@ -191,16 +191,13 @@ def _check_causal(config: Any, saved_as: str, name: str) -> None:
     other = other and not saved_as.endswith(("ForCausalLM", "ForConditionalGeneration"))
     if config.model_type in CAUSAL and not other:
         return
-    fix = None
+    way_out = "use a decoder-only model"
     if inner != config.model_type and inner in CAUSAL:
-        fix = (
-            f"save its language model (config.text_config, {CAUSAL[inner]}) as a model of its own, or serve the "
-            "whole and measure its URL"
-        )
+        way_out = f"save its language model (config.text_config, {CAUSAL[inner]}) as a model of its own"
     raise UsageError(
         f"{name} is not a causal language model: it was saved as {saved_as or config.model_type}",
         expected="a model that transformers' AutoModelForCausalLM loads",
-        fix=fix or "use a decoder-only model, or serve this one and measure its URL",
+        fix=f"{way_out}, or serve this one and measure its URL",
     )
 
 

@@ -14,12 +14,7 @@ from torch import nn
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.extending import extend
-from lengthwise.checkpoints.extension import (
-    Extension,
-    plan_extension,
-    read_extension,
-    write_extension,
-)
+from lengthwise.checkpoints.extension import Extension, plan_extension, read_extension, write_extension
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import RECORD
@@ -94,9 +89,7 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
         f"- loads with: {loads_with}",
     ]
     if method.learned and factor > 1:
-        lines.append(
-            "- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"
-        )
+        lines += ["- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"]
     atomic_write_text(card, "\n".join(lines) + "\n")
 
 
@@ -125,12 +118,8 @@ def plan_extended(model: str, method: str, *, factor: float, **settings: Any) ->
     """What `save_extended` would write, from the model's configuration alone."""
     rope_method(method, settings.get("options"))
     if model in EMBEDDED and made_folder(model) is None:
-        return {
-            "model": model,
-            "method": method,
-            "factor": factor,
-            "basis": "the model has not been built yet, so its configuration is not known",
-        }
+        basis = "the model has not been built yet, so its configuration is not known"
+        return {"model": model, "method": method, "factor": factor, "basis": basis}
     config = read_config(model)
     check_whole_weights(config, model)
     with quiet_transformers():

@@ -36,15 +36,12 @@ def one_pass(name: str, tokens: int, through: str = "") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
             raise
-        raise UsageError(
-            f"{name} cannot read {tokens:,} tokens{through}: {reason(error)}",
-            expected="a cache that its layers can continue"
-            if through
-            else "a model that reads texts of any length",
-            fix="leave out what asks for a cache (kv_cache, cache, read), or name another"
-            if through
-            else None,
-        ) from error
+        expected, fix = "a model that reads texts of any length", None
+        if through:
+            expected = "a cache that its layers can continue"
+            fix = "leave out what asks for a cache (kv_cache, cache, read), or name another"
+        problem = f"{name} cannot read {tokens:,} tokens{through}: {reason(error)}"
+        raise UsageError(problem, expected=expected, fix=fix) from error
     if _random_states() != before:
         raise UsageError(
             f"{name} draws random numbers when it reads {tokens:,} tokens, and does not say the same twice",
@@ -57,11 +54,9 @@ def _random_states() -> list[Any]:
     """Of every generator that a module uses unless it makes its own."""
     legacy: Any = np.random.get_state()
     _, keys, place, *_ = legacy
-    tensors = [
-        torch.get_rng_state(),
-        *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()),
-    ]
-    return [random.getstate(), keys.tobytes(), place, *(each.numpy().tobytes() for each in tensors)]
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+    torchs = [each.numpy().tobytes() for each in (torch.get_rng_state(), *on_gpus)]
+    return [random.getstate(), keys.tobytes(), place, *torchs]
 
 
 def check_blind(

@@ -70,13 +70,8 @@ class Corpus:
                     expected="a tokenizer with a chat template that takes these messages",
                     fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
                 ) from error
-        same = {
-            "split": self.split,
-            "split_rule": self.split_rule,
-            "left_out": self.left_out,
-            "whole": self.whole,
-        }
-        return Corpus.of(self.name, documents, **same)
+        rule, rest = self.split_rule, {"left_out": self.left_out, "whole": self.whole}
+        return Corpus.of(self.name, documents, split=self.split, split_rule=rule, **rest)
 
     @classmethod
     def of(
@@ -249,8 +244,7 @@ def _corpus_of(
     given = [value for value in values.values() if value]
     chat = any(isinstance(value, list) for value in given)
     if chat and not all(isinstance(value, list) for value in given):
-        raise UsageError(
-            f"{name} has texts and chats", expected="one of them", fix="give the files of one kind"
-        )
+        problem = f"{name} has texts and chats"
+        raise UsageError(problem, expected="one of them", fix="give the files of one kind")
     documents = {own: json.dumps(value) if chat and value else value for own, value in values.items()}
     return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out, chat=chat)

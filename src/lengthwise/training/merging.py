@@ -54,26 +54,22 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
         expand_into(loaded.model, load_for_training(recipe).model)
     with quiet_transformers():
         adapted: Any = add_saved_adapter(loaded.model, str(adapter))
-        kind = type(adapted.active_peft_config).__name__
+        kind, instead = type(adapted.active_peft_config).__name__, f"load it with adapter={adapter}"
         if not hasattr(adapted.base_model, "merge_and_unload"):
-            raise UsageError(
-                f"an adapter of {kind} cannot be merged into weights", fix=f"load it with adapter={adapter}"
-            )
+            raise UsageError(f"an adapter of {kind} cannot be merged into weights", fix=instead)
         before = _predictions(adapted)
         try:
             merged = adapted.merge_and_unload(safe_merge=True)
         except (RuntimeError, ValueError) as error:
-            raise UsageError(
-                f"PEFT does not merge this adapter of {kind}: {reason(error)}",
-                fix=f"load it with adapter={adapter}",
-            ) from error
+            problem = f"PEFT does not merge this adapter of {kind}: {reason(error)}"
+            raise UsageError(problem, fix=instead) from error
         apart = float((_predictions(merged) - before).abs().max() / before.abs().max())
         if not apart < _MERGED:
             raise UsageError(
                 f"merged, this adapter of {kind} predicts something else: by {apart:.1g} of the largest logit",
                 expected="the predictions of model and adapter"
                 + (" (merged into an embedding, it is in the tied head too)" if _is_tied(merged) else ""),
-                fix=f"load it with adapter={adapter}",
+                fix=instead,
             )
         if not _is_tied(merged):
             # Trained apart, they are saved apart.
@@ -111,12 +107,8 @@ def _is_tied(model: Any) -> bool:
 def _check_saved(model: nn.Module, folder: Path) -> None:
     """Raise LengthwiseError unless a saved model loads with the weights of this one, to the bit."""
     saved = load_weights(str(folder), device="cpu")[0].state_dict()
-    lost = [
-        name
-        for name, value in model.state_dict().items()
-        if not torch.equal(saved.get(name, value * 0 + 1), value)
-    ]
-    if lost:
+    own = model.state_dict()
+    if lost := [name for name in own if name not in saved or not torch.equal(saved[name], own[name])]:
         raise LengthwiseError(
             f"the merged model was saved with other weights in {len(lost)} tensors, as {lost[0]}"
         )

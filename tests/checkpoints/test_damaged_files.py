@@ -101,17 +101,19 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
     assert not ran.exists()
 
 
+OWN = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+
+
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        (
-            "config.json",
-            {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}},
-        ),
+        ("config.json", {"model_type": "own", "auto_map": OWN}),
         (
             "tokenizer_config.json",
             {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}},
         ),
+        # Beside a type that transformers has.
+        ("config.json", {"auto_map": OWN}),
     ],
 )
 def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeypatch: pytest.MonkeyPatch):
@@ -119,30 +121,27 @@ def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeyp
     monkeypatch.setattr("builtins.input", lambda _: "y")
     folder, ran = Path(rewritten(copy / "model", file, **change)), copy / "ran"
     (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
-    assert "brings code of its own" in failing(copy, adapter=False)
+    if change == {"auto_map": OWN}:
+        assert load(str(folder), device="cpu").config.model_type == "llama"
+    else:
+        assert "brings code of its own" in failing(copy, adapter=False)
     assert not ran.exists()
 
 
-def test_code_beside_a_type_that_transformers_has_is_not_run(copy: Path):
-    own, ran = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}, copy / "ran"
-    folder = Path(rewritten(copy / "model", auto_map=own))
-    (folder / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
-    assert load(str(folder), device="cpu").config.model_type == "llama"
-    assert not ran.exists()
+WRONG = {
+    "adapter": [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}],
+    "model": [
+        {"num_attention_heads": 0},
+        {"hidden_size": "xx"},
+        {"rope_parameters": 5},
+        {"architectures": 7},
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
+    ("folder", "change"), [(folder, change) for folder in WRONG for change in WRONG[folder]], ids=str
 )
-def test_wrong_values_of_an_adapter(copy: Path, change: dict):
-    rewritten(copy / "adapter", "adapter_config.json", **change)
-    assert str(copy / "adapter") in failing(copy)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}],
-)
-def test_wrong_values_of_a_configuration(copy: Path, change: dict):
-    rewritten(copy / "model", **change)
-    assert str(copy / "model") in failing(copy, adapter=False)
+def test_wrong_values_in_a_configuration(copy: Path, folder: str, change: dict):
+    rewritten(copy / folder, "config.json" if folder == "model" else "adapter_config.json", **change)
+    assert str(copy / folder) in failing(copy)

@@ -34,29 +34,36 @@ def refusal(model: Any, method: str = "yarn", **arguments: Any) -> str:
     return str(caught.value)
 
 
-class TestRefusals:
-    def test_a_model_that_was_extended_elsewhere(self) -> None:
-        model = tiny_llama(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0})
-        assert "linear by 4" in refusal(model)
+ELSEWHERE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+# Model, how it is made, what is asked for, what is said.
+REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("llama-gqa", {"rope_parameters": ELSEWHERE}, {}, "linear by 4"),
+    *((name, {}, {}, "no rotary positions") for name in ("gpt2", "opt", "bloom-alibi", "gptj-bias")),
+    *(
+        ("llama-gqa", {}, {"factor": factor}, f"factor is {factor:g}")
+        for factor in (0.5, 0.0, -2.0, float("nan"), float("inf"))
+    ),
+    *(
+        (
+            "llama-gqa",
+            {},
+            {"original_length": n},
+            f"original_length = {n} for the model\nexpected: 2 to 64 tokens",
+        )
+        for n in (65, 0, -5)
+    ),
+]
 
-    @pytest.mark.parametrize("name", ["gpt2", "opt", "bloom-alibi", "gptj-bias"])
-    def test_a_model_without_rope(self, name: str) -> None:
-        assert refusal(tiny_model(name))
 
-    @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, float("nan"), float("inf")])
-    def test_a_factor_below_one(self, factor: float) -> None:
-        assert f"factor is {factor:g}" in refusal(tiny_llama(), factor=factor)
+@pytest.mark.parametrize(("name", "made", "asked", "says"), REFUSED, ids=str)
+def test_what_is_refused(name: str, made: dict[str, Any], asked: dict[str, Any], says: str) -> None:
+    assert says in refusal(tiny_model(name, **made), **asked)
 
-    @pytest.mark.parametrize("length", [129, 0, -5])
-    def test_a_wrong_original_length(self, length: int) -> None:
-        message = refusal(tiny_llama(), original_length=length)
-        assert f"original_length = {length} for the model" in message
-        assert "2 to 128 tokens" in message
 
-    def test_a_model_that_does_not_do_what_its_configuration_says(self) -> None:
-        model = tiny_llama()
-        model.model.rotary_emb.inv_freq.mul_(0.5)
-        assert "LlamaRotaryEmbedding" in refusal(model)
+def test_a_model_that_does_not_do_what_its_configuration_says() -> None:
+    model = tiny_llama()
+    model.model.rotary_emb.inv_freq.mul_(0.5)
+    assert "LlamaRotaryEmbedding" in refusal(model)
 
 
 def test_it_is_in_force_at_once_and_not_only_in_the_configuration() -> None:

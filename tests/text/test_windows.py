@@ -146,27 +146,20 @@ def test_packing_without_eos_is_refused(numbered):
         pack_documents(numbered, eos_id=None)
 
 
-def bos_adding_tokenizer():
+@pytest.mark.parametrize(
+    ("setting", "adding", "having"), [("auto", 1, None), ("always", 1, 1), ("never", None, None)]
+)
+def test_bos(setting, adding: int | None, having: int | None):
+    """Of a tokenizer that adds it by itself, and of one that only has it."""
     tokenizer = tiny_tokenizer(bos_token="<s>")
+    assert resolve_bos(tokenizer, setting) == having
     template = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)])
     tokenizer.backend_tokenizer.post_processor = template
-    return tokenizer
+    assert resolve_bos(tokenizer, setting) == adding
 
 
-def test_auto_does_what_the_tokenizer_does():
-    adding = bos_adding_tokenizer()
-    assert resolve_bos(adding, "auto") == adding.bos_token_id == 1
-    assert resolve_bos(tiny_tokenizer(bos_token="<s>"), "auto") is None
+def test_a_tokenizer_without_bos_and_an_unknown_setting():
     assert resolve_bos(tiny_tokenizer(), "auto") is None
-
-
-def test_always_and_never():
-    having = tiny_tokenizer(bos_token="<s>")
-    assert resolve_bos(having, "always") == having.bos_token_id
-    assert resolve_bos(bos_adding_tokenizer(), "never") is None
-
-
-def test_an_unknown_bos_is_refused():
     with pytest.raises(UsageError, match="'always'"):
         resolve_bos(tiny_tokenizer(), "alwasy")
 

@@ -11,8 +11,8 @@ import pytest
 
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
-from lengthwise.testing import save_tiny_model, tiny_text
 from tests import sharing_worker, spread_worker
+from tests.tiny_folders import filled
 
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
@@ -36,10 +36,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.usefixtures("cache")
 def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp_path: Path):
     """Every verb that measures; one of them resumes what one process began."""
-    save_tiny_model(tmp_path / "model", max_position_embeddings=512)
-    (tmp_path / "text").mkdir()
-    for index in range(4):
-        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    filled(tmp_path, texts=4, words=600, max_position_embeddings=512)
     run = {
         "model": str(tmp_path / "model"),
         "text": str(tmp_path / "text"),

@@ -76,18 +76,10 @@ def test_a_zero_3_parameter_is_refused_while_it_is_gathered():
         problem().fused(leaves, alpha=0.3)
 
 
-@pytest.fixture
-def mesh(tmp_path):
-    distributed = pytest.importorskip("torch.distributed")
-    store = distributed.FileStore(str(tmp_path / "store"), 1)
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield distributed.device_mesh.init_device_mesh("cpu", (1,))
-    distributed.destroy_process_group()
-
-
-def test_a_sharded_head_is_gathered_and_its_gradient_handed_back(mesh):
+def test_a_sharded_head_is_gathered_and_its_gradient_handed_back(process_group):
     """With two processes in tests/training/test_sharded.py."""
     tensors = pytest.importorskip("torch.distributed.tensor")
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
     data = problem(bias=True)
     leaves, shards = data.leaves(), data.leaves()
     for name in ("head_weight", "head_bias"):
@@ -142,7 +134,7 @@ def test_forward_mode_is_refused(name):
 
 @jit_warns
 def test_the_plain_form_has_the_derivatives_that_the_fused_one_refuses():
-    data = problem()
+    data = problem(batch=1, length=6, offset=1, vocabulary=11)
     labels = data.labels_long, data.labels_short
     long, short = data.logits()
     direction = torch.randn_like(long)

@@ -84,7 +84,6 @@ def test_no_tensor_grows_with_positions_times_vocabulary(measure, options):
     # What grows at all are labels, masks and row numbers: a few integers for each row.
     (smallest, fewest), (greatest, most) = peaks[0], peaks[-1]
     assert greatest - smallest < 100 * (most - fewest)
-    assert VOCABULARY > 100
 
 
 def test_beyond_results_there_is_a_chunk_of_logits_and_a_tile(measure):

@@ -9,44 +9,25 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM
 
+from checks.zoo.architectures import animals, build
 from lengthwise.subjects.path import KV_CACHES
-from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from lengthwise.testing import save_tiny_model, tiny_llama
 
-HYBRIDS: dict[str, dict[str, Any]] = {
-    "lfm2": {"layer_types": ["conv", "full_attention"], "num_key_value_heads": 2},
-    "qwen3_next": {
-        "layer_types": ["linear_attention", "full_attention"],
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 2,
-        "num_experts": 2,
-        "num_experts_per_tok": 1,
-        "moe_intermediate_size": 16,
-        "shared_expert_intermediate_size": 16,
-    },
-}
 PACKAGES = ("quanto", "hqq", "fp8")
+
+
+@pytest.fixture(scope="module", params=["lfm2", "qwen3_next"])
+def hybrid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    [animal] = (each for each in animals() if each.name == request.param)
+    folder = tmp_path_factory.mktemp("hybrid") / "model"
+    build(animal, folder)
+    return folder
 
 
 def words(*models: object, text: list[str], **b: object) -> list[object]:
     sides = [word for name, value in b.items() for word in ("--b", f"{name}={value}")]
     return ["compare", *models, *text, "--length", 64, "--limit", 1, *sides]
-
-
-@pytest.fixture(scope="module", params=HYBRIDS)
-def hybrid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hybrid") / "model"
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
-    config = AutoConfig.for_model(request.param, vocab_size=320, **sizes, **special, **HYBRIDS[request.param])
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.filterwarnings("default")

@@ -13,21 +13,11 @@ import pytest
 from lengthwise.cli.main import VERBS
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import MEASUREMENTS
+from tests.architectures import tiny_model
 from tests.cli.small_runs import refused
+from tests.tiny_folders import saved
 
 SIZES = ("--length", "16", "--limit", "2")
-
-
-@pytest.fixture
-def short(tmp_path: Path, model: str) -> str:
-    """A model with a table of 128 positions."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(vocab_size=320, n_positions=128, n_embd=16, n_layer=1, n_head=2)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "short")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(Path(model) / name, tmp_path / "short")
-    return str(tmp_path / "short")
 
 
 class TestNumbers:
@@ -54,11 +44,13 @@ class TestLengths:
     def test_what_a_table_of_positions_cannot_hold(
         self,
         lengthwise: Callable[..., Any],
-        short: str,
         text: list[str],
         dry: Any,
+        tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        short = saved(tiny_model("gpt2", max_position_embeddings=128), tmp_path / "short")
+
         def score(*_: object) -> None:
             raise AssertionError("the model is asked")
 

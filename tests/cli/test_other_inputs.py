@@ -12,17 +12,14 @@ import yaml
 
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.cli.small_runs import VERBS
+from tests.tiny_folders import filled
 
 RUNS = VERBS | {"eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2)}
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    save_tiny_model(tmp_path / "model", max_position_embeddings=1024)
-    (tmp_path / "text").mkdir()
-    for index in range(4):
-        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(900, seed=index))
-    return tmp_path
+    return filled(tmp_path, texts=4, words=900, max_position_embeddings=1024)
 
 
 def interrupted(run: Path) -> dict[str, bytes]:

@@ -23,6 +23,11 @@ def test_train_measure_report(
     assert "jeffreys_last" not in trained.out
     assert "jeffreys_last" in lengthwise("train", lora, *words, "--resume", "--verbose").out
     assert read_yaml(tmp_path / "runs/lora/config.yaml")["objective"]["divergence"] == "jeffreys"
+    again = lengthwise("train", "runs/lora/config.yaml", "--dry-run", "--json")
+    assert (
+        again.json["settings"]
+        == lengthwise("train", lora, *words[2:], "--dry-run", "--json").json["settings"]
+    )
     steps = [json.loads(line) for line in (tmp_path / "runs/lora/metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
 
@@ -40,15 +45,6 @@ def test_train_measure_report(
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "3 runs side by side" in html
     assert "Training, step by step" in html
-
-
-def test_the_settings_of_a_run_repeat_it(
-    lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path
-) -> None:
-    first = lengthwise("train", recipe, "--out", "first", "--json")
-    assert first.code == 0
-    second = lengthwise("train", "first/config.yaml", "--out", "second", "--json")
-    assert second.json["rows"] == first.json["rows"]
 
 
 def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:

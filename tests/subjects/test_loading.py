@@ -10,20 +10,14 @@ from torch import nn
 from transformers import LlamaModel
 
 from lengthwise.checkpoints import Head
-from lengthwise.checkpoints.resolve import quiet_transformers, read_config, resolve
+from lengthwise.checkpoints.resolve import read_config, resolve
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.subjects import LoadedModel, as_model, load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
 from tests.checkpoints.adapters import with_lora
 from tests.checkpoints.folders import rewritten
-
-
-def save(model: Any, folder: Path, **options: Any) -> Path:
-    with quiet_transformers():
-        model.save_pretrained(folder, **options)
-        tiny_tokenizer().save_pretrained(folder)
-    return folder
+from tests.tiny_folders import saved
 
 
 def logits(loaded: LoadedModel) -> torch.Tensor:
@@ -51,7 +45,7 @@ class TestLoad:
         assert described["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
 
     def test_dtype_auto_is_the_saved_one(self, tmp_path: Path):
-        save(tiny_llama().to(torch.bfloat16), tmp_path / "m")
+        saved(tiny_llama().to(torch.bfloat16), tmp_path / "m")
         assert load(str(tmp_path / "m")).model.dtype == torch.bfloat16
         assert load(str(tmp_path / "m"), dtype="float32").model.dtype == torch.float32
 
@@ -144,21 +138,21 @@ class TestIncomplete:
             load(str(folder))
 
     def test_missing_shard_is_named(self, tmp_path: Path):
-        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        folder = saved(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
         shard = sorted(folder.glob("*.safetensors"))[1]
         shard.unlink()
         with pytest.raises(MissingError, match=shard.name):
             load(str(folder))
 
     def test_damaged_index(self, tmp_path: Path):
-        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        folder = saved(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
         (folder / "model.safetensors.index.json").write_text('{"weight_m')
         with pytest.raises(MissingError, match=r"index\.json"):
             load(str(folder))
 
     def test_checkpoint_without_the_head(self, tmp_path: Path):
         config = tiny_llama(tie_word_embeddings=False).config
-        folder = save(LlamaModel(config), tmp_path / "m")
+        folder = saved(LlamaModel(config), tmp_path / "m")
         with pytest.raises(MissingError, match=r"lm_head\.weight"):
             load(rewritten(folder, architectures=["LlamaForCausalLM"]))
 

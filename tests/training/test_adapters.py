@@ -42,7 +42,6 @@ PEFT = {
     },
     "adaption-prompt": {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2},
 }
-MERGEABLE = ("dora", "ia3")
 
 
 @torch.no_grad()
@@ -148,16 +147,7 @@ def test_any_method_of_peft_trains_with_the_objective(make: Make, shared: Path, 
     assert lines[-1]["grad_norm"] > 0
     base = load(str(shared / "model"))
     adapted: LoadedModel = load(str(shared / "model"), adapter=str(tmp_path / "run" / "model"))
-    found = logits(adapted.model)
-    assert (found - logits(base.model)).abs().max() > 1e-3
-    if name in MERGEABLE:
-        merge_run(tmp_path / "run", tmp_path / "merged")
-        merged = load(str(tmp_path / "merged")).model
-        torch.testing.assert_close(logits(merged), found, rtol=1e-4, atol=1e-4)
-    else:
-        with pytest.raises(UsageError, match="AdaptionPrompt"):
-            merge_run(tmp_path / "run", tmp_path / "merged")
-        assert not (tmp_path / "merged").exists()
+    assert (logits(adapted.model) - logits(base.model)).abs().max() > 1e-3
 
 
 def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
@@ -210,20 +200,6 @@ def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):
         merge_run(tmp_path / "whole", tmp_path / "whole")
     with pytest.raises(UsageError, match="float31"):
         merge_run(tmp_path / "whole", tmp_path / "out", dtype="float31")
-
-
-def test_mistakes_in_these_sections_are_named(make: Make):
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"quantize": "nf4"}, "quantize without adapter"),
-        ({"adapter": {"config": "AdaLoraConfig", "total_step": 9}}, "schedule of ranks"),
-        ({"adapter": {"config": "LoraConfi"}}, "(?s)peft has no LoraConfi.*did you mean 'LoraConfig'"),
-        ({"adapter": {"rank": 3}}, "LoraConfig.*'rank'"),
-        ({"adapter": {"lora_dropout": float("nan")}}, "lora_dropout = nan"),
-        ({"shifted_sparse": 1}, "group = 1"),
-    ]
-    for changes, message in cases:
-        with pytest.raises(UsageError, match=message):
-            make(**changes)
 
 
 @pytest.mark.parametrize("r", ["xx", -1, [1], 2.5])

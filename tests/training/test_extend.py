@@ -52,11 +52,6 @@ def test_training_starts_from_the_extended_model(make: Make) -> None:
     assert loaded.config.rope_parameters["rope_theta"] > 30000
 
 
-def test_options_of_the_method_are_checked_with_the_recipe(make: Make) -> None:
-    with pytest.raises(UsageError, match=r"(?s)beta_fats.*beta_fast"):
-        make(extend={"method": "yarn", "factor": 2, "options": {"beta_fats": 3}})
-
-
 def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:
     assert plan(make(extend={"method": "yarn", "factor": 2.0}))["parameters"] == 28832
     with pytest.raises(UsageError, match="original_length = 4096"):

@@ -42,6 +42,10 @@ MERGED: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "biases of LoRA": ({"lora_bias": True}, "PEFT does not merge"),
     "layers that are there twice": ({"layer_replication": [[0, 2], [1, 2]]}, "predicts something else"),
+    "adaption prompt": (
+        {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2},
+        "AdaptionPromptConfig cannot be merged",
+    ),
     "prompt": ({"config": "PromptTuningConfig", **VIRTUAL}, "PromptTuningConfig cannot be merged"),
     "prefix": ({"config": "PrefixTuningConfig", **VIRTUAL}, "PrefixTuningConfig cannot be merged"),
 }

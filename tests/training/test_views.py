@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from trainers import run
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, View, WindowDataset, plan
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.views import VIEWS, Positions, ViewName
 from tests.architectures import tiny_model
+from tests.tiny_folders import saved
 
 Make = Callable[..., Recipe]
 LENGTH, TARGET, STEPS = 48, 512, 24
@@ -249,24 +251,22 @@ def test_skips_leave_out_positions_and_keep_the_order(options: dict[str, Any]):
     assert abs(starts / 400 - options.get("shifted", 0)) < 0.1
 
 
+REFUSED: dict[str, list[Callable[[], Any]]] = {
+    **{
+        name: [partial(position_sampler, "skip", {name: value})]
+        for name, value in {"skips": 0, "max_gap": 0, "shifted": 1.5, "share": -0.1, "spread": "wide"}.items()
+    },
+    "offsets": [partial(View, 16, offsets=offsets) for offsets in ((-1, 3), (3, 1), (0, 17))],
+    "min_context": [partial(View, 16, min_context=least) for least in (-1, 16, 4.0, True)],
+}
+
+
 @pytest.mark.parametrize(
-    "options", [{"skips": 0}, {"max_gap": 0}, {"shifted": 1.5}, {"share": -0.1}, {"spread": "wide"}]
+    ("named", "made"), [(name, each) for name, calls in REFUSED.items() for each in calls]
 )
-def test_skips_that_cannot_be_are_refused(options: dict[str, Any]):
-    with pytest.raises(UsageError):
-        position_sampler("skip", options)
-
-
-@pytest.mark.parametrize("offsets", [(-1, 3), (3, 1), (0, 17)])
-def test_offsets_that_no_window_has_are_refused_before_they_are_drawn(offsets: tuple[int, int]):
-    with pytest.raises(UsageError, match="offsets"):
-        View(16, offsets=offsets)
-
-
-@pytest.mark.parametrize("least", [-1, 16, 4.0, True])
-def test_a_min_context_that_leaves_no_row_is_refused(least: Any):
-    with pytest.raises(UsageError, match="min_context"):
-        View(16, min_context=least)
+def test_what_no_window_has_is_refused_before_it_is_drawn(named: str, made: Callable[[], Any]):
+    with pytest.raises(UsageError, match=named):
+        made()
 
 
 @pytest.mark.parametrize("least", [None, 0, 3, LENGTH - 1])
@@ -358,35 +358,14 @@ def test_the_step_does_not_depend_on_its_micro_batches(make: Make, tmp_path: Pat
             assert got[name] == pytest.approx(expected[name], rel=2e-4), name
 
 
-def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"views": "gap"}, "gap views without positions"),
-        (GAP | {"offsets": [1, 3]}, r"gap views with offsets \(1, 3\)"),
-        (GAP | {"views": "cyclic"}, "cyclic views with a sampler"),
-        (GAP | {"view_options": {"share": 0.5}}, "share"),
-        (GAP | {"min_context": 16}, "min_context = 16: expected 0 to 15"),
-        ({"positions": POSE | {"target_length": 16}}, "target_length = 16: expected more than length = 16"),
-        ({"positions": POSE | {"sampler": "poes"}}, "did you mean 'pose'"),
-        ({"positions": POSE | {"options": {"gap": 3}}}, "unknown key 'gap'"),
-        ({"positions": {"sampler": "cream", "target_length": 40}}, "no multiple of the window"),
-        ({"positions": POSE | {"target": 3}}, r"unknown key 'positions\.target'"),
-    ]
-    for changes, message in cases:
-        with pytest.raises(UsageError, match=message):
-            make(**changes)
+def test_gap_views_have_pairs_from_the_beginning(make: Make):
     assert make(**GAP).view.offsets == (0, 0)
     assert plan(make(**GAP))["min_context"] == 0
 
 
-def save(model: Any, folder: Path) -> str:
-    model.save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return str(folder)
-
-
 def test_models_that_positions_cannot_reach_are_refused(make: Make, tmp_path: Path):
-    gpt2 = save(tiny_model("gpt2"), tmp_path / "gpt2")
-    bloom = save(tiny_model("bloom-alibi"), tmp_path / "bloom")
+    gpt2 = str(saved(tiny_model("gpt2"), tmp_path / "gpt2"))
+    bloom = str(saved(tiny_model("bloom-alibi"), tmp_path / "bloom"))
     dynamic = {"method": "dynamic_ntk", "factor": 2.0}
     cases = (
         (

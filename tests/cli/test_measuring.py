@@ -41,20 +41,7 @@ def test_the_answer_on_stdout_and_progress_on_stderr(
     assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
 
 
-def test_json_is_alone_on_stdout(lengthwise: Callable[..., Any], command: list[Any]) -> None:
-    done = lengthwise(*command, "--json")
-    assert done.code == 0
-    results = done.json
-    assert results["schema_version"] == 2
-    assert results["kind"] == command[0]
-    assert results["partial"] is False
-    assert results["rows"]
-    assert results["provenance"]["model"]["head"] == "proven"
-    assert results["provenance"]["text"]["split_rule"]
-    assert results["provenance"]["measurement"]["bos_id"] is None
-
-
-def test_a_run_folder_holds_what_was_printed(
+def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(
     lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
 ) -> None:
     done = lengthwise(*command, "--out", "deep/run", "--json")
@@ -71,6 +58,13 @@ def test_a_run_folder_holds_what_was_printed(
         "README.md",
     }
     printed = done.json
+    assert printed["schema_version"] == 2
+    assert printed["kind"] == command[0]
+    assert printed["partial"] is False
+    assert printed["rows"]
+    assert printed["provenance"]["model"]["head"] == "proven"
+    assert printed["provenance"]["text"]["split_rule"]
+    assert printed["provenance"]["measurement"]["bos_id"] is None
     # Written with the environment added.
     written = json.loads((folder / "results.json").read_text())
     assert written["rows"] == printed["rows"]

@@ -112,29 +112,21 @@ def is_refused(kind: str, path: str) -> bool:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", EVERY)
-def test_what_was_read_before_changes_nothing(kind: str, path: str) -> None:
-    """Each text after a shorter and a longer one, below, at and beyond the original length; alone and in batches."""
+@pytest.mark.parametrize("branches", [False, True], ids=["texts", "branches"])
+def test_what_was_read_before_changes_nothing(kind: str, path: str, branches: bool) -> None:
+    """Each text after a shorter and a longer one, below, at and beyond the original length.
+
+    Alone and in batches; with branches, which change neither their text nor the next.
+    """
     if is_refused(kind, path):
         return
     model = made(kind, PATHS[path])
-    for batch in (1, 3):
+    for batch in (1,) if branches else (1, 3):
         for size in SIZES_READ:
-            asked = [reading(size, seed, branches=False) for seed in range(batch)]
+            asked = [reading(size, seed, branches=branches) for seed in range(batch)]
             for seed, found in enumerate(together(model, asked)):
-                torch.testing.assert_close(
-                    found, expected(kind, path, size, seed, False), rtol=1e-4, atol=1e-4
-                )
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", EVERY)
-def test_a_branch_changes_neither_its_text_nor_the_next(kind: str, path: str) -> None:
-    if is_refused(kind, path):
-        return
-    model = made(kind, PATHS[path])
-    for size in SIZES_READ:
-        [found] = together(model, [reading(size, 0, branches=True)])
-        torch.testing.assert_close(found, expected(kind, path, size, 0, True), rtol=1e-4, atol=1e-4)
+                truth = expected(kind, path, size, seed, branches)
+                torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
 
 
 def through(cache: str, path: ReadingPath) -> LoadedModel:

@@ -39,7 +39,7 @@ class FakeModel(LoadedModel):
         self.logits, self.vocab_size, self.max_positions = logits, vocab_size, max_positions
         self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
         self.model = torch.nn.Module().eval()
-        self.config = SimpleNamespace(rope_parameters=None)
+        self.config = SimpleNamespace(model_type="fake", rope_parameters=None)
         self.path, self.cache = ReadingPath(), None
         # Each row is a function of its own tokens.
         self._proofs = {"None": Proofs({SIDE_BY_SIDE: 1 << 40})}

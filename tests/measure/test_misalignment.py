@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -162,7 +161,7 @@ def test_fewer_windows_than_asked_for_are_used_and_told(model, make_documents):
 
 def test_rope_that_looks_at_the_input_length_is_told(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
-    model.config = SimpleNamespace(rope_parameters={"rope_type": "dynamic", "factor": 2.0})
+    model.config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0}
     found = measured(model, documents, lengths=[16], windows=1)
     assert any("dynamic" in note for note in found.notes)
     found = measured(model, documents, lengths=[16], windows=1, estimator="paper")

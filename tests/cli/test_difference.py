@@ -27,7 +27,7 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
     assert "difference [95 % interval]" in done.out
     assert re.search(r"^ +loss +16 +other .* [+-]\d\.\d+ \[[+-]", done.out, flags=re.MULTILINE)
     assert re.search(r"\d+ of 8 differences are more than noise", done.out)
-    assert lengthwise("difference", *runs, "--format", "csv").out.startswith("metric,length,run,")
+    assert lengthwise("difference", *runs, "--format", "csv").out.startswith("model,task,metric,value,")
     assert lengthwise("difference", *runs, "--format", "latex").out.startswith(r"\begin{table}")
     found = lengthwise("difference", *runs, "--reference", "after", "--metric", "loss", "--json").json
     differences = [row for row in found["rows"] if "reference" in row]

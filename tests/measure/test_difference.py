@@ -181,6 +181,16 @@ def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path
     assert any(row.metric == "benefit" and row.value is not None and row.reference for row in result.rows)
     assert not any(row.metric in ("tolerance", "used_level") and row.reference for row in result.rows)
     assert any("lower bound" in note for note in result.notes)
+    # Forty points of a curve would weaken the tests of two headline numbers.
+    tested = {row.metric: row.p_holm is not None for row in result.rows if row.reference and row.stderr}
+    assert tested["recent_loss"]
+    assert not tested["benefit"]
+    assert "Holm's correction over recent_loss" in result.notes[0]
+    assert any(
+        note.startswith("Points of curves are not tested") and "benefit" in note for note in result.notes
+    )
+    alone = difference_of_runs(runs, metrics=["benefit"])
+    assert all(row.p_holm is not None for row in alone.rows if row.reference and row.stderr)
 
 
 def test_longppl_needs_one_evaluator(model, other_model, tmp_path):

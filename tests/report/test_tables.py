@@ -10,6 +10,7 @@ from rich.console import Console
 from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Estimate, Table, cell_text, settings_table
 from lengthwise.report.writers import to_csv, to_latex, to_markdown, to_rich
+from tests.report import made_rows as made
 
 TABLE = Table(
     columns=("model", "length", "loss", "note"),
@@ -23,13 +24,16 @@ TABLE = Table(
 )
 
 
-def test_csv_has_full_precision_and_splits_intervals() -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(TABLE))))
-    assert rows[0] == ["model", "length", "loss", "loss low", "loss high", "note"]
-    assert rows[1] == ["a_b", "128", "3.2104", "3.1", "3.3", "50 % & more"]
-    assert rows[2] == ["HF/x|y", "256", "", "", "", ""]
-    assert rows[3][2:5] == ["3.5", "", ""]
-    assert rows[3][5] == TABLE.rows[2][3]
+def test_csv_is_one_tidy_table_of_all_rows() -> None:
+    rows = [*made.limit_rows(sound=None), *made.perplexity_rows()]
+    found = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert len(found) == len(rows)
+    assert [float(line["value"]) for line in found] == [row.value for row in rows], "full precision"
+    assert [line["at_least"] for line in found] == ["True", *[""] * (len(rows) - 1)], (
+        "a bound is no measurement"
+    )
+    assert found[0]["ci_low"] == str(rows[0].ci_low)
+    assert "depth" not in found[0]
 
 
 def test_markdown_escapes_what_would_be_markup() -> None:

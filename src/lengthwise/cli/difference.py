@@ -26,7 +26,8 @@ def difference(
     """Which differences between runs are more than noise?
 
     Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
-    and p-values corrected for the whole table (Holm). Runs on different tokens are refused. Two runs of
+    and p-values corrected for all headline numbers (Holm); points of curves by distance are shown, and tested only
+    with --metric. Runs on different tokens are refused. Two runs of
     `lengthwise compare MODEL --out RUN` are compared as their models would be, with --fail-above and --fail-use.
 
     Args:
@@ -42,7 +43,7 @@ def difference(
     """
     from lengthwise.measure.difference import difference_of_runs
     from lengthwise.report.tables import difference_table
-    from lengthwise.report.writers import written
+    from lengthwise.report.writers import to_csv, written
 
     limits = gates.limits(threshold, fail_use, junit=junit)
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
@@ -60,6 +61,8 @@ def difference(
     table = difference_table(found.rows, caption=f"{found.kind}: {found.model_name}")
     if as_json:
         print_results(found, Output(as_json=True))
+    elif format == "csv":
+        print(to_csv(found.rows), end="")
     elif format is not None:
         print(written(table, format), end="")
     else:

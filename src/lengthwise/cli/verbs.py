@@ -191,7 +191,7 @@ def report(
     Args:
         runs: Run folders (what --out named). NAME=RUN names a run in tables and figures.
         out: File or folder for the page; folder for figures (svg). Default for one run: report.html in it.
-        format: A page; tables on standard output; or the figures alone.
+        format: A page; tables on standard output, of which csv is one table of all numbers; or the figures alone.
 
     Examples:
         lengthwise report runs/before
@@ -200,8 +200,8 @@ def report(
         lengthwise report plain=runs/limit yarn=runs/limit-yarn --format svg --out figures
     """
     need("matplotlib")
-    from lengthwise.report.run_page import build_report, run_tables, write_figures
-    from lengthwise.report.writers import written
+    from lengthwise.report.run_page import build_report, run_rows, run_tables, write_figures
+    from lengthwise.report.writers import to_csv, written
 
     if format == "html":
         print(build_report(runs, out))
@@ -210,7 +210,8 @@ def report(
             raise UsageError("--format svg needs a folder for the figures", fix="--out figures")
         print("\n".join(str(path) for path in write_figures(runs, out)))
     else:
-        text = "\n".join(written(table, format) for table in run_tables(runs))
+        csv = format == "csv"
+        text = to_csv(run_rows(runs)) if csv else "\n".join(written(t, format) for t in run_tables(runs))
         if out is None:
             print(text, end="")
         else:

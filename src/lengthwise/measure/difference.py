@@ -2,8 +2,9 @@
 
 A difference is tested by its bootstrap standard error against Student's t with D - 1 degrees of freedom for
 D documents; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
-the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k of min(1, (m - i + 1) p_(i)). So with
-95 % probability every difference that is called more than noise is a real one.
+the table, which are of its headline numbers: with p_(1) <= ... <= p_(m) the corrected values are
+max over i <= k of min(1, (m - i + 1) p_(i)). So with 95 % probability every difference that is called more than noise
+is a real one.
 """
 
 from __future__ import annotations
@@ -124,12 +125,13 @@ def difference_of_runs(
 ) -> Results:
     """Every headline number of each run minus the same number of the reference, with intervals.
 
-    Rows: the numbers of all runs, then the differences, which have a `reference` and `p_holm`.
+    Rows: the numbers of all runs, then the differences, which have a `reference`, and `p_holm` where they are
+    tested: the points of a curve by distance are not, beside numbers of the whole curve, unless `metrics` names them.
 
     Args:
         paths: run folders of one kind, any of `MEASUREMENTS`.
         reference: which of them the others are compared with; default the first.
-        metrics: only these numbers; default all. The fewer, the less power Holm's correction costs.
+        metrics: only these numbers; default all. The fewer are tested, the less power Holm's correction costs.
 
     Raises:
         UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
@@ -171,7 +173,9 @@ def difference_of_runs(
         [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
         for rows in (plain, differences)
     )
-    differences = holm(differences)
+    headlines = [row for row in differences if metrics or row.distance is row.kept is None] or differences
+    corrected = dict(zip(map(id, headlines), holm(headlines), strict=True))
+    differences = [corrected.get(id(row), row) for row in differences]
     title = f"{len(sides)} runs" if len(sides) > 1 else next(iter(sides.values())).model_name
     return Results(
         kind="difference",
@@ -225,12 +229,21 @@ def _notes(rows: Sequence[Row], units: str) -> list[str]:
     notes = ["No difference can be told from noise here."]
     if tested:
         beyond = sum(bool(row.beyond_noise) for row in tested)
+        names = ", ".join(dict.fromkeys(row.metric for row in tested))
         notes = [
             f"{beyond} of {len(tested)} differences are more than noise "
-            f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
+            f"(p < {SIGNIFICANCE:g} after Holm's correction over {names})."
         ]
         if all(row.value == 0 for row in tested):
             notes.append("All numbers are equal.")
+    points = [
+        row for row in rows if row.p_holm is None and row.distance is not None and row.ci_low is not None
+    ]
+    if points:
+        names = ", ".join(dict.fromkeys(row.metric for row in points))
+        notes.append(
+            f"Points of curves are not tested beside headline numbers: {names} ({len(points)}); --metric does."
+        )
     notes += few_documents(min((row.documents for row in rows if row.documents), default=0), units)
     if any(row.stderr == 0 and row.value != 0 for row in tested):
         notes.append(

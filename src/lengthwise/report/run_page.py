@@ -107,6 +107,11 @@ def run_tables(paths: Sequence[Path | str]) -> list[Table]:
     return [table for task, runs in parts.items() for table in _tables(task, runs)]
 
 
+def run_rows(paths: Sequence[Path | str]) -> list[Row]:
+    """Every number of the runs."""
+    return in_order([row for run in _read(paths) for row in run.results.rows])
+
+
 def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
     written = [folder / f"{picture.name}.svg" for picture in pictures]
     for path, picture in zip(written, pictures, strict=True):

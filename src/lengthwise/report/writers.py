@@ -1,4 +1,4 @@
-"""A table for the terminal, in Markdown, CSV and LaTeX. The page has its own in `page.html`."""
+"""A table for the terminal, in Markdown and LaTeX, and rows as CSV. The page has its own in `table.html`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Literal
 
 from lengthwise.report.tables import Cell, Estimate, Table, cell_text
+from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-TableFormat = Literal["csv", "latex", "markdown"]
+TableFormat = Literal["latex", "markdown"]
 
 
 def written(table: Table, form: TableFormat) -> str:
-    """The table as text in a format for papers and other programs."""
-    return {"csv": to_csv, "latex": to_latex, "markdown": to_markdown}[form](table)
+    """The table as text in a format for papers."""
+    return {"latex": to_latex, "markdown": to_markdown}[form](table)
 
 
 def to_markdown(table: Table) -> str:
@@ -32,19 +34,14 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_csv(table: Table) -> str:
-    """Full precision; a column of estimates becomes three: `name`, `name low`, `name high`."""
-    wide = [any(isinstance(row[i], Estimate) for row in table.rows) for i in range(len(table.columns))]
-    lines: list[list[Cell]] = [[]]
-    for name, is_wide in zip(table.columns, wide, strict=True):
-        lines[0] += [name, f"{name} low", f"{name} high"] if is_wide else [name]
-    for row in table.rows:
-        lines.append([])
-        for cell, is_wide in zip(row, wide, strict=True):
-            one = [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]
-            lines[-1] += one if is_wide else one[:1]
+def to_csv(rows: Sequence[Row]) -> str:
+    """One number a line, in full precision; fields that no row has are left out."""
+    plain = [asdict(row) for row in rows]
+    names = [each.name for each in fields(Row) if any(row[each.name] is not None for row in plain)]
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(lines)
+    writer = csv.DictWriter(stream, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain)
     return stream.getvalue()
 
 

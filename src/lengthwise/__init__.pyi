@@ -36,6 +36,7 @@ from lengthwise.training import PairCollator as PairCollator
 from lengthwise.training import View as View
 from lengthwise.training import WindowDataset as WindowDataset
 from lengthwise.training import model_alignment_loss as model_alignment_loss
+from lengthwise.training import pair_windows as pair_windows
 from lengthwise.training import read_recipe as read_recipe
 from lengthwise.training import train as train
 

@@ -150,7 +150,8 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
         set_seed(0)
         base = model()
         base.config._name_or_path = str(tmp_path / "model")
-        return module.train(base, texts, str(tmp_path), Objective(alpha=alpha, divergence="jeffreys"))
+        objective = Objective(alpha=alpha, divergence="jeffreys")
+        return module.train(base, tiny_tokenizer(), texts, str(tmp_path), objective)
 
     plain = run(0.0)
 
@@ -191,9 +192,8 @@ def test_trl_keeps_masked_tokens_out_of_the_labels(tmp_path: Path):
         "prompt": [tiny_text(40, seed=seed) for seed in range(12)],
         "completion": [" " + tiny_text(40, seed=seed + 50) for seed in range(12)],
     }
-    trainer = module.train(
-        str(save_tiny_model(tmp_path / "model")), Dataset.from_dict(texts), str(tmp_path), ALIGN
-    )
+    model = str(save_tiny_model(tmp_path / "model"))
+    trainer = module.train(model, tiny_tokenizer(), Dataset.from_dict(texts), str(tmp_path), ALIGN)
     batch = next(iter(trainer.get_train_dataloader()))
     masked = batch["labels"][:, :-1] == -100
     assert 0.2 < masked.float().mean() < 0.8

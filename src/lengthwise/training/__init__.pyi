@@ -9,6 +9,7 @@ from lengthwise.training.model_loss import model_alignment_loss as model_alignme
 from lengthwise.training.recipe import Recipe as Recipe
 from lengthwise.training.recipe import read_recipe as read_recipe
 from lengthwise.training.recipe import shipped_recipes as shipped_recipes
+from lengthwise.training.stretches import pair_windows as pair_windows
 from lengthwise.training.trainer import AlignmentTrainer as AlignmentTrainer
 from lengthwise.training.training_plan import plan as plan
 from lengthwise.training.training_run import train as train

@@ -79,8 +79,9 @@ class PairCollator:
     `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length. Columns that
     change what a token sees (padding, packed texts) are refused, unless they say that the stretch is one text;
     columns of words are left out. Items that no WindowDataset made share the draw of their batch, a function of
-    `seed` and its first tokens. A view with offsets takes the first length + e tokens of each stretch; a truncated
-    view without them has e = stretch - length.
+    `seed` and its first tokens. Their stretches have length + the last offset tokens (`pair_windows` makes them of
+    any data set); where e is smaller, the last ones are not read. A truncated view without offsets has e = stretch
+    - length.
 
     Args:
         view: how the windows are made.
@@ -88,8 +89,8 @@ class PairCollator:
         seed: of all that is drawn for such items, and of what a sample has for itself.
 
     Raises:
-        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths;
-            columns that change what a token sees; items of a WindowDataset with another view.
+        UsageError: on call, stretches of another size, so too short or to be cut, or of several sizes; columns that
+            change what a token sees; items of a WindowDataset with another view.
     """
 
     def __init__(self, view: View, *, bos_id: int | None = None, seed: int = 0) -> None:
@@ -105,7 +106,7 @@ class PairCollator:
             logger.warning("columns that no window has: %s", ", ".join(sorted(left_out)))
         geometry, positions = draw = self._draw(items)
         # [2 views, B, tokens and targets, L]
-        windows = [self.view.windows(_tokens_and_targets(item), draw, self.seed) for item in items]
+        windows = [self.view.windows(tokens_and_targets(item), draw, self.seed) for item in items]
         rows = torch.from_numpy(np.stack(windows, axis=1)).flatten(0, 1)
         inputs = rows[:, 0].clone()
         if self.bos_id is not None:
@@ -130,18 +131,34 @@ class PairCollator:
             return draw
         if self.view.positions is not None and any("position_ids" in item for item in items):
             raise UsageError("samples have position ids, and the collator samples them", fix="leave them out")
-        sizes = sorted({len(item["input_ids"]) for item in items})
-        problem = f"a batch has stretches of {', '.join(map(str, sizes))} tokens"
-        length, offsets = self.view.length, self.view.offsets
+        size = self.check_sizes([len(item["input_ids"]) for item in items])
+        offsets = self.view.offsets or (size - self.view.length, size - self.view.length)
+        return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
+
+    def check_sizes(self, sizes: Sequence[int]) -> int:
+        """The size of all stretches.
+
+        Raises:
+            UsageError: they have several sizes, or one that does not fit the view.
+        """
         least = self.view.longest_stretch
-        require(sizes[0] >= least, problem, f"at least {least}")
-        if offsets is None:
-            require(len(sizes) == 1, problem, f"one size of {length} + e tokens, or offsets to cut them with")
-            offsets = sizes[0] - length, sizes[0] - length
-        return self.view.draw(self.seed, map(int, items[0]["input_ids"][:length]), offsets)
+        fixed = self.view.offsets is not None
+        wrong = next((size for size in sizes if size < least or size != (least if fixed else sizes[0])), None)
+        if wrong is not None:
+            several = f", others {sizes[0]}" if len({*sizes}) > 1 else ""
+            exact, some = (
+                f"{least} in each: length + the last offset",
+                f"one size of {least} or more, or offsets",
+            )
+            raise UsageError(
+                f"stretches have {wrong} tokens{several}",
+                expected=exact if fixed else some,
+                fix="pair_windows(dataset, tokenizer, view) cuts rows of any length",
+            )
+        return sizes[0]
 
 
-def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
+def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     """[2, n]: the tokens of an item, and those that it may predict, -100 for those it may not."""
     tokens = targets = np.asarray(item["input_ids"])
     for name in ("labels", *MASKS):

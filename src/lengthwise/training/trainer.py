@@ -23,6 +23,7 @@ from lengthwise.training.best import check_direction
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.training.stretches import check_preparation, check_rows
 from lengthwise.versions import before_each_step, divides_by_micro_batches, shows_the_gradient_norm
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
@@ -95,9 +96,11 @@ class AlignmentTrainer(Trainer):
         [self.objective] = given
         self._parts = logged_parts(self.objective)
         check_direction(args)
+        check_preparation(args, **trainer_arguments)
         super().__init__(model=model, args=args, **trainer_arguments)
         if not shows_the_gradient_norm():
             self.add_callback(before_each_step(self._stop_unless_finite))
+        check_rows(self.data_collator, self.train_dataset, self.eval_dataset)
         self._refuse_what_is_not_supported()
         # Otherwise one process reads a stream and sends the others pieces of its batches; a geometry has no pieces.
         self.accelerator.dataloader_config.dispatch_batches = False
@@ -142,19 +145,16 @@ class AlignmentTrainer(Trainer):
             )
         loss = output.loss
         wide = sum_dtype(loss.device)
-
-        def stacked(*parts: Tensor) -> Tensor:
-            return torch.stack([part.to(wide) for part in parts])
-
+        names = self._parts if training else _MEANS
+        parts = torch.stack(
+            [part.to(wide) for part in (loss.detach(), *(getattr(output, name) for name in names))]
+        )
         if not training:
             counts = Normalizers.count(*inputs["labels"].chunk(2), geometry=_geometry(inputs))
-            weights = loss.new_tensor([*vars(counts).values()], dtype=wide)
-            means = stacked(*(getattr(output, name) for name in _MEANS))
-            self._evaluated.append(torch.cat([means * weights[_OVER], weights]))
+            weights = parts.new_tensor([*vars(counts).values()])
+            self._evaluated.append(torch.cat([parts[1:] * weights[_OVER], weights]))
         else:
-            self._micro_batches.append(
-                stacked(loss.detach(), *(getattr(output, name) for name in self._parts))
-            )
+            self._micro_batches.append(parts)
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
             if divides_by_micro_batches():

@@ -1,0 +1,220 @@
+"""Any data set as rows that pairs of windows are cut from, and what a Trainer must not do to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import UsageError
+from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
+from lengthwise.training.columns import check_columns
+from lengthwise.versions import need
+
+if TYPE_CHECKING:
+    from lengthwise.training.views import View
+
+logger = logging.getLogger(__name__)
+
+_CUT = "train_dataset=pair_windows(dataset, tokenizer, view), which cuts rows of any length"
+
+
+def pair_windows(
+    dataset: Any,
+    tokenizer: Any,
+    view: View,
+    *,
+    text_field: str = "text",
+    assistant_only: bool = False,
+    packing: bool = False,
+) -> Any:
+    """A data set of `input_ids` and `labels`, each row as long as a pair of windows of `view` needs.
+
+    A row of `dataset` has a text (which ends with EOS then), `messages` for the tokenizer's chat template, a `prompt`
+    and a `completion` (texts or messages; only the completion is a target), or `input_ids` with `labels` or masks. It
+    gives as many rows as fit into it. The rest of it is left out, and a row that is too short: a warning counts them,
+    but for a stream, of which nobody knows the length.
+
+    Args:
+        dataset: a `datasets.Dataset` or `IterableDataset`, or a list of rows.
+        tokenizer: that of the model.
+        view: how the windows are made; give the collator the same one.
+        text_field: the column with the text.
+        assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}.
+        packing: join the rows first, so that windows cross from one text into the next and little is left out.
+
+    Raises:
+        UsageError: no column or row to make windows of; a template that marks no assistant turn.
+    """
+    need("datasets")
+    from datasets import Dataset, Features, Sequence, Value
+
+    data = dataset if hasattr(dataset, "map") else Dataset.from_list(list(dataset))
+    names = data.column_names or list(next(iter(data), {}))
+    known = ("input_ids", "messages", "prompt", text_field)
+    if not {*known} & {*names}:
+        raise UsageError(
+            f"a data set with the columns {', '.join(names) or 'none'}",
+            expected=f"one of {', '.join(known)}",
+            fix="text_field=NAME, the column with the text",
+        )
+    columns = {name: Sequence(Value("int64")) for name in ("input_ids", "labels")}
+    kinds: dict[str, Any] = {"features": Features(columns)}
+    tokens = data.map(_Tokens(tokenizer, text_field, assistant_only), remove_columns=names, **kinds)
+    size = view.longest_stretch
+    cut = tokens.map(_Stretches(size, packing), batched=True, batch_size=max(1000, size), **kinds)
+    lengths = row_lengths(tokens)
+    if next(iter(cut), None) is None:
+        longest = "" if lengths is None else f"; the longest has {max(lengths, default=0)}"
+        raise UsageError(
+            f"no row has the {size} tokens of a pair of windows{longest}",
+            expected="length + the last offset, or more",
+            fix="packing=True, which joins rows, or a shorter length",
+        )
+    if lengths is None:
+        logger.warning(
+            "a stream: rows under %d tokens, and what is left at the end of others, are left out", size
+        )
+    elif rest := sum(lengths) - size * len(cut):
+        short = sum(length < size for length in lengths)
+        logger.warning(
+            "left out: %d of %d tokens (%d of %d rows are shorter than the %d of a pair of windows)",
+            *(rest, sum(lengths), short, len(lengths), size),
+        )
+    return cut
+
+
+class _Tokens:
+    """A row as tokens and labels. `datasets` keeps what it gives under a hash of its fields."""
+
+    def __init__(self, tokenizer: Any, text_field: str, assistant_only: bool) -> None:
+        from lengthwise import __version__
+
+        self.version = __version__
+        self.tokenizer, self.text_field, self.assistant_only = tokenizer, text_field, assistant_only
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, list[int]]:
+        tokens, targets = tokens_and_targets(self._item(row))
+        return {"input_ids": tokens.tolist(), "labels": targets.tolist()}
+
+    def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if "input_ids" in row:
+            check_columns([row])
+            return {**row}
+        if "messages" in row:
+            return self._chat(row["messages"], row)
+        if "prompt" not in row:
+            return {"input_ids": self._text(row[self.text_field])}
+        prompt, completion = row["prompt"], row["completion"]
+        if isinstance(prompt, str):
+            begin, item = self._plain(prompt), {"input_ids": self._text(prompt + completion)}
+        else:
+            begin = self._chat(prompt, row, add_generation_prompt=True, marked=False)["input_ids"]
+            item = self._chat([*prompt, *completion], row)
+        ids = item["input_ids"]
+        # Tokens may merge across the border.
+        pairs = enumerate(zip(begin, ids, strict=False))
+        first = next((i for i, (a, b) in pairs if a != b), min(len(begin), len(ids)))
+        return item | {"completion_mask": [int(i >= first) for i in range(len(ids))]}
+
+    def _plain(self, text: str) -> list[int]:
+        return self.tokenizer(text, verbose=False)["input_ids"]
+
+    def _text(self, text: str) -> list[int]:
+        ids, eos = self._plain(text), self.tokenizer.eos_token_id
+        return ids if eos is None or ids[-1:] == [eos] else [*ids, eos]
+
+    def _chat(
+        self, messages: Any, row: Mapping[str, Any], *, marked: bool = True, **options: Any
+    ) -> dict[str, Any]:
+        marked = marked and self.assistant_only
+        options |= {"tools": row.get("tools"), **(row.get("chat_template_kwargs") or {})}
+        made = self.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marked, **options
+        )
+        item = {"input_ids": made["input_ids"]}
+        if marked:
+            item["assistant_masks"] = made["assistant_masks"]
+            if 1 not in made["assistant_masks"]:
+                raise UsageError(
+                    "assistant_only, and the chat template marks no token of a row as the assistant's",
+                    fix="a template with {% generation %} around the assistant's turns, or assistant_only=False",
+                )
+        return item
+
+
+class _Stretches:
+    """Rows of one size from a batch of rows of any."""
+
+    def __init__(self, size: int, packing: bool) -> None:
+        self.size, self.packing = size, packing
+
+    def __call__(self, batch: Mapping[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+        return {name: [*self._cut(batch[name])] for name in ("input_ids", "labels")}
+
+    def _cut(self, rows: Sequence[list[int]]) -> Any:
+        if self.packing:
+            rows = [[token for row in rows for token in row]]
+        for row in rows:
+            for start in range(0, len(row) - self.size + 1, self.size):
+                yield row[start : start + self.size]
+
+
+def row_lengths(dataset: Any) -> list[int] | None:
+    """The tokens in each row of a list or a `datasets.Dataset`; None where only reading all of it would tell."""
+    if isinstance(dataset, list | tuple):
+        return [len(row["input_ids"]) for row in dataset]
+    if "input_ids" not in (getattr(dataset, "column_names", None) or ()) or not hasattr(
+        dataset, "with_format"
+    ):
+        return None
+    if not hasattr(dataset, "__len__"):
+        return None
+    batches = dataset.select_columns("input_ids").with_format("arrow").iter(batch_size=1000)
+    chunks = (chunk for batch in batches for chunk in batch["input_ids"].chunks)
+    return [length for chunk in chunks for length in chunk.value_lengths().to_pylist()]
+
+
+def check_preparation(
+    args: Any, data_collator: Any = None, train_dataset: Any = None, eval_dataset: Any = None, **_: Any
+) -> None:
+    """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
+
+    Raises:
+        UsageError: packing, padding-free batches, a `max_length` that cuts rows, or rows without tokens.
+    """
+    if not isinstance(data_collator, PairCollator):
+        return
+    size, most = data_collator.view.longest_stretch, getattr(args, "max_length", None)
+    wrong: dict[str, str] = {}
+    if getattr(args, "packing", False) or getattr(args, "eval_packing", False):
+        wrong["packing=True"] = "packing=False, and pair_windows(..., packing=True) to join texts"
+    if getattr(args, "padding_free", False):
+        wrong["padding_free=True"] = "padding_free=False: windows have no padding"
+    if most is not None and most < size:
+        wrong[f"max_length={most}"] = f"max_length=None: a pair of windows needs {size} tokens"
+    for problem, fix in wrong.items():
+        raise UsageError(f"{problem} changes the rows that windows are cut from", fix=fix)
+    for dataset in _each([train_dataset, eval_dataset]):
+        names = getattr(dataset, "column_names", None)
+        custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
+        if names is not None and "input_ids" not in names and not custom:
+            raise UsageError(
+                f"a data set with the columns {', '.join(names)}", expected="input_ids", fix=_CUT
+            )
+
+
+def check_rows(collator: Any, *datasets: Any) -> None:
+    """Refuse, before the first step, rows that no pair of windows can be made of, or that would be cut.
+
+    Raises:
+        UsageError: a row that the collator refuses.
+    """
+    if isinstance(collator, PairCollator):
+        for dataset in _each(datasets):
+            if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):
+                collator.check_sizes(lengths)
+
+
+def _each(datasets: Sequence[Any]) -> list[Any]:
+    return [one for each in datasets for one in (each.values() if isinstance(each, Mapping) else [each])]

@@ -1,0 +1,189 @@
+"""Rows for pairs of windows from any data set, and TRL's SFTTrainer on them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from transformers import TrainingArguments
+
+from lengthwise.alignment import Objective
+from lengthwise.errors import UsageError
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.training import AlignmentTrainer, PairCollator, View, pair_windows
+
+VIEW = View(16, offsets=(1, 7))
+SIZE = 16 + 7
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning"),
+]
+
+
+def tokenizer() -> Any:
+    made = tiny_tokenizer()
+    made.chat_template = TEMPLATE
+    return made
+
+
+def ids(text: str) -> list[int]:
+    return tiny_tokenizer()(text)["input_ids"]
+
+
+def words(seed: int, count: int = 40) -> str:
+    return tiny_text(count, seed=seed)
+
+
+def turn(role: str, text: str) -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
+# Three rows of each kind, the second too short for a pair, as tokens and which of them are targets.
+SIZES = (40, 1, 25)
+ASKED, SAID = (lambda i: words(i, SIZES[i])), (lambda i: words(i + 9, SIZES[i]))
+KINDS: dict[str, tuple[Any, Any]] = {
+    "text": (lambda i: {"text": ASKED(i)}, lambda i: ([*ids(ASKED(i)), tiny_tokenizer().eos_token_id], 0)),
+    "input_ids": (lambda i: {"input_ids": ids(ASKED(i)), "id": f"row {i}"}, lambda i: (ids(ASKED(i)), 0)),
+    "messages": (
+        lambda i: {"messages": [turn("user", ASKED(i)), turn("assistant", SAID(i))]},
+        lambda i: (ids(f"<user>{ASKED(i)}<assistant>{SAID(i)}"), 0),
+    ),
+    "prompt": (
+        lambda i: {"prompt": ASKED(i), "completion": " " + SAID(i)},
+        lambda i: ([*ids(f"{ASKED(i)} {SAID(i)}"), tiny_tokenizer().eos_token_id], len(ids(ASKED(i)))),
+    ),
+    "chat prompt": (
+        lambda i: {"prompt": [turn("user", ASKED(i))], "completion": [turn("assistant", SAID(i))]},
+        lambda i: (ids(f"<user>{ASKED(i)}<assistant>{SAID(i)}"), len(ids(f"<user>{ASKED(i)}<assistant>"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["list", "data set", "stream"])
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_cut_as_by_hand(kind: str, packing: bool, form: str, caplog: pytest.LogCaptureFixture):
+    make, expect = KINDS[kind]
+    rows: Any = [make(i) for i in range(3)]
+    expected = [expect(i) for i in range(3)]
+    flat = [(tokens, [-100] * begin + tokens[begin:]) for tokens, begin in expected]
+    if packing:
+        flat = [tuple([token for row in flat for token in row[side]] for side in (0, 1))]
+    by_hand = [
+        {name: row[side][at : at + SIZE] for side, name in enumerate(("input_ids", "labels"))}
+        for row in flat
+        for at in range(0, len(row[0]) - SIZE + 1, SIZE)
+    ]
+    data = rows if form == "list" else Dataset.from_list(rows)
+    data = data.to_iterable_dataset() if form == "stream" else data
+    with caplog.at_level(logging.WARNING, logger="lengthwise"):
+        made = pair_windows(data, tokenizer(), VIEW, packing=packing)
+    assert list(made) == by_hand
+    assert len(by_hand) > 2
+    everything = sum(len(tokens) for tokens, _ in expected)
+    rest = everything - SIZE * len(by_hand)
+    counted = f"{rest} of {everything} tokens" if rest else ""
+    assert ("a stream" if form == "stream" else counted) in caplog.text
+    assert bool(caplog.text) == (form == "stream" or rest > 0)
+    assert "draw" not in PairCollator(VIEW)(list(made)[:2])
+
+
+def test_only_assistant_turns_are_targets_where_asked():
+    row = {"messages": [turn("user", words(0)), turn("assistant", words(1))]}
+    made = pair_windows([row], tokenizer(), VIEW, assistant_only=True)
+    begin = len(ids(f"<user>{words(0)}<assistant>"))
+    labels = [label for each in made for label in each["labels"]]
+    tokens = ids(f"<user>{words(0)}<assistant>{words(1)}")[: len(labels)]
+    assert labels == [-100] * begin + tokens[begin:]
+    plain = tokenizer()
+    plain.chat_template = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    with pytest.raises(UsageError, match="generation"):
+        pair_windows([row], plain, VIEW, assistant_only=True)
+
+
+def test_what_gives_no_pair_is_refused():
+    with pytest.raises(UsageError, match="the longest has"):
+        pair_windows([{"text": words(0, 2)}], tokenizer(), VIEW)
+    with pytest.raises(UsageError, match="columns body"):
+        pair_windows([{"body": words(0)}], tokenizer(), VIEW)
+    assert len(pair_windows([{"body": words(0)}], tokenizer(), VIEW, text_field="body")) >= 1
+    with pytest.raises(UsageError, match="padding"):
+        row = {"input_ids": [1] * 30, "attention_mask": [1] * 25 + [0] * 5}
+        pair_windows([row], tokenizer(), VIEW)
+
+
+def sft(folder: Path, data: Any, **changes: Any) -> Any:
+    """SFTTrainer with its defaults, but for what keeps a test small."""
+    trl = pytest.importorskip("trl")
+
+    class AlignmentSFTTrainer(AlignmentTrainer, trl.SFTTrainer): ...
+
+    small = {"max_steps": 2, "report_to": "none", "use_cpu": True, "bf16": False, "logging_steps": 1}
+    return AlignmentSFTTrainer(
+        tiny_llama(num_hidden_layers=1),
+        trl.SFTConfig(str(folder), **(small | {"save_strategy": "no", "disable_tqdm": True} | changes)),
+        objective=Objective(alpha=0.3, divergence="jeffreys"),
+        data_collator=PairCollator(VIEW),
+        train_dataset=data,
+        processing_class=tokenizer(),
+    )
+
+
+CHATS = [KINDS["messages"][0](i) for i in (0, 1, 2)] * 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_trl_trains_with_its_defaults_on_all_rows_as_they_are(stream: bool, tmp_path: Path):
+    data = Dataset.from_list(CHATS)
+    made = pair_windows(data.to_iterable_dataset() if stream else data, tokenizer(), VIEW)
+    trainer = sft(tmp_path, made)
+    columns = ("input_ids", "labels")
+    given = [[row[name] for name in columns] for row in made]
+    assert [[row[name] for name in columns] for row in trainer.train_dataset] == given
+    trainer.train()
+    assert [entry["step"] for entry in trainer.state.log_history if "jeffreys" in entry] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "words"),
+    [
+        ({"packing": True}, None, "packing=True"),
+        ({"packing": True, "packing_strategy": "wrapped"}, None, "packing=True"),
+        ({"padding_free": True}, None, "padding_free=True"),
+        ({"max_length": 20}, None, "max_length=20"),
+        ({}, CHATS, "pair_windows"),
+        ({}, [{"input_ids": [1] * SIZE}] * 9 + [{"input_ids": [1] * 9}], "9 tokens, others 23"),
+        ({}, [{"input_ids": [1] * 300}] * 10, "300 tokens"),
+    ],
+)
+def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(
+    changes: dict[str, Any], rows: Any, words: str, tmp_path: Path
+):
+    data = pair_windows(CHATS, tokenizer(), VIEW) if rows is None else Dataset.from_list(rows)
+    with pytest.raises(UsageError, match=words):
+        sft(tmp_path, data, **changes)
+
+
+def test_rows_of_a_plain_trainer_are_checked_before_the_first_step(tmp_path: Path):
+    def trainer(rows: list[int], evaluated: list[int]) -> AlignmentTrainer:
+        return AlignmentTrainer(
+            tiny_llama(num_hidden_layers=1),
+            TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
+            objective=Objective(alpha=0.3, divergence="jeffreys"),
+            data_collator=PairCollator(VIEW),
+            train_dataset=[{"input_ids": [1] * size} for size in rows],  # pyright: ignore[reportArgumentType]
+            eval_dataset={"a": [{"input_ids": [1] * size} for size in evaluated]},  # pyright: ignore[reportArgumentType]
+        )
+
+    trainer([SIZE] * 3, [SIZE])
+    for sizes in (([SIZE, 9], [SIZE]), ([SIZE], [SIZE, 24])):
+        with pytest.raises(UsageError, match="others 23"):
+            trainer(*sizes)

@@ -24,10 +24,9 @@ from lengthwise.checkpoints.hidden import (
     unwrap,
     view_arguments,
 )
-from lengthwise.checkpoints.placement import device_of, is_fsdp2, is_split, whole_tensor
 from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.machine import whole
+from lengthwise.machine import device_of, is_fsdp2, is_split, whole, whole_tensor
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.placement import whole_tensor
 from lengthwise.checkpoints.position_limits import (
     LENGTH,
     as_length,
@@ -24,6 +23,7 @@ from lengthwise.checkpoints.position_limits import (
     impossible,
     ropes,
 )
+from lengthwise.machine import whole_tensor
 from lengthwise.positions.recognition import recognised
 from lengthwise.positions.rope import ntk_base, plain_frequencies
 

@@ -88,7 +88,7 @@ def is_spread(model: object) -> bool:
     """Whether processes hold parts of the weights of a model that is given as an object."""
     from torch import nn
 
-    from lengthwise.checkpoints.placement import over_processes
+    from lengthwise.machine import over_processes
 
     module = model[0] if isinstance(model, tuple) and model else getattr(model, "model", None)
     return isinstance(module, nn.Module) and over_processes(module)

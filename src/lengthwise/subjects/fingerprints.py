@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from lengthwise.checkpoints.placement import whole_tensor
+from lengthwise.machine import whole_tensor
 
 SAMPLED = 1024
 """Elements of each tensor that a fingerprint reads."""

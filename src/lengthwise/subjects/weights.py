@@ -20,7 +20,6 @@ from lengthwise.checkpoints.head import (
     is_quantized,
 )
 from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
-from lengthwise.checkpoints.placement import device_of
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     Frequencies,
@@ -30,6 +29,7 @@ from lengthwise.checkpoints.position_limits import (
     trained_length,
 )
 from lengthwise.errors import UsageError
+from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
 from lengthwise.subjects.path import ChosenCache, ReadingPath
 from lengthwise.subjects.plain_pass import check_blind, one_pass

@@ -7,7 +7,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.text.corpus import Corpus
-from lengthwise.text.tokens import TokenDocuments, added_tokens
+from lengthwise.text.tokens import TokenDocuments
 
 _DOCUMENTS, _CHARACTERS = 8, 20_000
 
@@ -29,7 +29,7 @@ def check_same_ids(one: Any, other: Any, corpus: Any, documents: TokenDocuments)
         made = [list(each(text, add_special_tokens=False).input_ids) for each in (one, other)]
         if made[0] != made[1]:
             raise other_ids(*map(len, made))
-    added = [added_tokens(each) for each in (one, other)]
+    added = [_added_tokens(each) for each in (one, other)]
     plain = [
         (before if list(before) != [each.bos_token_id] else (), after)
         for each, (before, after) in zip((one, other), added, strict=True)
@@ -48,3 +48,12 @@ def other_ids(one: int, other: int) -> UsageError:
         expected="one tokenizer: log-probabilities of other tokens cannot be compared",
         fix="compare answers: `lengthwise eval` of each with --out, then both runs",
     )
+
+
+def _added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokenizer puts before and after a text by itself."""
+    plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    return tuple(whole), ()

@@ -97,10 +97,9 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
     """
     if isinstance(text, TokenDocuments):
         if text.tokenizer_fingerprint and text.tokenizer_fingerprint != tokenizer_fingerprint(tokenizer):
-            raise UsageError(
-                f"{text.corpus} is in tokens of another tokenizer than the model's",
-                fix="tokenize it with the tokenizer of this model, or give the text itself",
-            )
+            problem = f"{text.corpus} is in tokens of another tokenizer than the model's"
+            fix = "tokenize it with the tokenizer of this model, or give the text itself"
+            raise UsageError(problem, fix=fix)
         return text
     corpus = as_corpus(text).rendered(tokenizer)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
@@ -321,15 +320,6 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
         )
     begins = setting == "always" or (setting == "auto" and tokenizer("a").input_ids[:1] == [bos_id])
     return bos_id if begins else None
-
-
-def added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokenizer puts before and after a text by itself."""
-    plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
-    return tuple(whole), ()
 
 
 def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:

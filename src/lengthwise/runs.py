@@ -323,7 +323,7 @@ def read_run(path: Path) -> Results:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`, by step; a torn last line of a killed run is left out.
 
-    A step that was logged twice (before and after a resume) counts with its last line.
+    A step has a line of its own numbers and may have some of its evaluation; of equal numbers the last ones count.
     """
     by_step: dict[int, dict[str, Any]] = {}
     if path.exists():
@@ -333,5 +333,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and isinstance(record.get("step"), int):
-                by_step[record["step"]] = record
+                by_step.setdefault(record["step"], {}).update(record)
     return [by_step[step] for step in sorted(by_step)]

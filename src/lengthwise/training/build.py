@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.errors import MissingError, UsageError
@@ -20,8 +20,9 @@ from lengthwise.machine import process_count
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.measure_callback import MeasureCallback
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import add_adapter
+from lengthwise.training.starting_model import add_adapter, held_out_text
 from lengthwise.training.trainer import AlignmentTrainer
 from lengthwise.versions import checkpointing, need
 
@@ -87,6 +88,8 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "save_steps": recipe.save_every,
         "report_to": list(recipe.report_to) or "none",
         "disable_tqdm": True,
+        "per_device_eval_batch_size": micro,
+        **(recipe.eval.arguments if recipe.eval else {}),
         **sharding,
     }
 
@@ -106,15 +109,27 @@ def build_trainer(
     """
     size, seed = recipe.batch.size, recipe.seed
     bos = resolve_bos(loaded.tokenizer, recipe.data.bos)
+    given: dict[str, Any] = {}
+    text, kept, held = None, list(callbacks), recipe.eval
+    if held is not None:
+        text, other = held_out_text(recipe, loaded.tokenizer)
+        # Whole batches for all processes.
+        steps = -(-held.windows // size)
+        given["eval_dataset"] = WindowDataset(other, recipe.view, batch_size=size, steps=steps, seed=seed)
+        given["processing_class"] = loaded.tokenizer
+        kept += [EarlyStoppingCallback(held.patience)] if held.patience else []
     trainer = _RecipeTrainer(
         recipe,
         add_adapter(loaded.model, recipe.adapter),
         TrainingArguments(**settings),
         objective=recipe.objective,
         train_dataset=WindowDataset(documents, recipe.view, batch_size=size, steps=recipe.steps, seed=seed),
-        callbacks=list(callbacks),
+        callbacks=kept,
         data_collator=PairCollator(recipe.view, bos_id=bos, seed=seed),
+        **given,
     )
+    for measurement in [] if held is None else held.measured():
+        trainer.add_callback(MeasureCallback(trainer, measurement, text))
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -25,6 +25,7 @@ from lengthwise.settings import (
     Whole,
     checked,
 )
+from lengthwise.training.held_out import Eval
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
 from lengthwise.versions import need
 from lengthwise.yaml_text import override, read_yaml
@@ -273,6 +274,8 @@ class Recipe(Settings):
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
     save_at: tuple[Steps, ...] = ()
     """Steps after which a checkpoint is saved and stays, whatever `save_every` says."""
+    eval: Eval | None = None
+    """null measures nothing while training."""
     parallel: Parallel | None = None
     """null keeps a whole copy of the model on every device."""
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
@@ -313,6 +316,8 @@ class Recipe(Settings):
             yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
         if self.quantize is not None and self.parallel is not None:
             yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
+        if self.eval is not None:
+            yield from self.eval.mistakes(self.data, self.save_every, sharded=self.parallel is not None)
         if late := ", ".join(str(step) for step in self.save_at if step > self.steps):
             yield f"save_at names {late}: expected 1 to steps = {self.steps}"
         if self.positions is not None and (target := self.positions.target_length) <= self.length:

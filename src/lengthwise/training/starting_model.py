@@ -26,7 +26,7 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
-from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
+from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import PEFT_FAILURES, Adapter, Recipe
 
 
@@ -81,6 +81,14 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
     if not data.packing:
         return documents, facts
     return pack_documents(documents, eos_id=tokenizer.eos_token_id, seed=recipe.seed), facts
+
+
+def held_out_text(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, Sequence[TokenDocument]]:
+    """The text of `eval`, also as tokens; raises as `training_documents`."""
+    assert recipe.eval is not None
+    options: dict[str, Any] = recipe.data.of_text() | {"split": recipe.eval.split}
+    corpus = load_corpus(recipe.eval.corpus or recipe.data.corpus, **options).rendered(tokenizer)
+    return corpus, tokenize(corpus, tokenizer)
 
 
 def recipe_skeleton(recipe: Recipe, config: Any) -> Any:

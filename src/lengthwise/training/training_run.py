@@ -119,7 +119,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
         "trainable_parameters": trained,
         "full_logits": trainer.head.reason if isinstance(trainer.head, FullLogits) else None,
     }
-    results = _results(recipe, trainer.state.log_history, facts, partial=interrupted)
+    results = _results(recipe, trainer.state, facts, partial=interrupted)
     if folder is not None:
         folder.write_results(results)
     if interrupted:
@@ -187,10 +187,13 @@ class _Keeper(TrainerCallback):
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         logs = kwargs["logs"]
         # The Trainer's closing log is that of no step.
-        if self._folder is None or self._bar is None or "offset" not in logs:
+        evaluated = any(name.startswith("eval_") for name in logs)
+        if self._folder is None or self._bar is None or not (evaluated or "offset" in logs):
             return
         metrics = {name: value for name, value in logs.items() if name != "epoch"}
         self._folder.append_metrics({"step": state.global_step, **metrics})
+        if evaluated:
+            return
         self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
         self._bar.update(state.global_step - self._bar.n)
 
@@ -206,7 +209,8 @@ class _Keeper(TrainerCallback):
         write_extension_files(kwargs["model"], checkpoint)
         seal(checkpoint, hashes=False)
         for older in checkpoints_in(checkpoint.parent)[2:]:
-            if checkpoint_step(older) not in self._recipe.save_at:
+            best = str(older) == state.best_model_checkpoint
+            if checkpoint_step(older) not in self._recipe.save_at and not best:
                 shutil.rmtree(older)
 
     def close(self) -> None:
@@ -214,11 +218,9 @@ class _Keeper(TrainerCallback):
             self._bar.close()
 
 
-def _results(
-    recipe: Recipe, history: list[dict[str, Any]], facts: dict[str, Any], *, partial: bool
-) -> Results:
-    """Each logged number's mean over the first and the last tenth of the steps."""
-    steps = [entry for entry in history if "offset" in entry]
+def _results(recipe: Recipe, state: TrainerState, facts: dict[str, Any], *, partial: bool) -> Results:
+    """Each logged number's mean over the first and the last tenth of the steps, and the best evaluation."""
+    steps = [entry for entry in state.log_history if "offset" in entry]
     tenth = max(1, len(steps) // 10)
     rows = [
         Row(
@@ -239,6 +241,12 @@ def _results(
         *recipe.notes,
         *left_out_note(facts["left_out"], facts["documents"]),
     ]
+    if recipe.eval is not None and state.best_metric is not None:
+        kept = "the model is of that step" if recipe.eval.keep_best else "the model is of the last step"
+        best, ended = state.best_global_step, f"{state.global_step} of {recipe.steps} steps"
+        notes += [
+            f"Best {recipe.eval.metric}: {state.best_metric:.4f} after step {best}; {ended} were run; {kept}."
+        ]
     notes += [f"Interrupted after {len(steps)} of {recipe.steps} steps."] if partial else []
     notes += [f"Full logits were used: {facts['full_logits']}"] if facts["full_logits"] else []
     return Results(

@@ -1,0 +1,82 @@
+"""The `eval:` section of a recipe: what is measured while training, what stops it and which model stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Le
+from pydantic import Field, model_validator
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.settings import Settings, Whole, checked
+from lengthwise.training.best import lower_is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lengthwise.measure import Measurement
+
+_Count = Annotated[Whole, Ge(1), Le(2**31 - 1)]
+
+
+class Eval(Settings):
+    """Measure the model on other text while it is trained, stop where it gets no better, and keep the best."""
+
+    every: _Count
+    """Steps between evaluations."""
+    corpus: str | None = None
+    """The text; null is that of `data`, of which other documents are read."""
+    split: Literal["test", "train", "all"] = "test"
+    """Documents of it."""
+    windows: _Count = 16
+    """Pairs of windows for the objective and its parts, `eval_loss`, `eval_jeffreys`, ..."""
+    measurements: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What else is measured on it: verbs with their settings, as in {ppl: {lengths: [1024]}}."""
+    metric: str = "eval_loss"
+    """The number that decides, by its name in the log: `eval_jeffreys`, `eval_perplexity/loss@1024`, ..."""
+    patience: _Count | None = None
+    """Evaluations without a better number after which training stops; null goes on."""
+    keep_best: bool = False
+    """The run's `model` is the best one of all evaluations, not the last."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.measured()
+        return self
+
+    def measured(self) -> list[Measurement]:
+        """The measurements.
+
+        Raises:
+            UsageError: no such verb or setting.
+        """
+        from lengthwise.measure import MEASUREMENTS
+
+        if unknown := next((name for name in self.measurements if name not in MEASUREMENTS), None):
+            raise UsageError(f"nothing measures {unknown!r}", expected=nearest(unknown, MEASUREMENTS))
+        return [
+            checked(MEASUREMENTS[name].measurement, options, source=f"eval.measurements.{name}")
+            for name, options in self.measurements.items()
+        ]
+
+    def mistakes(self, data: Any, save: int, *, sharded: bool) -> Iterator[str]:
+        """What does not fit a recipe with this `data` and `save_every`."""
+        if self.corpus in (None, data.corpus) and not data.split == "train" != self.split:
+            yield "eval reads text that is trained on; expected data.split: train, or an eval.corpus"
+        if self.keep_best and save % self.every:
+            yield f"save_every = {save}: expected a multiple of eval.every = {self.every}, to keep the best"
+        if self.keep_best and sharded:
+            yield "eval.keep_best with parallel: shards of the best are not loaded again; expected whole copies"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """For TrainingArguments."""
+        return {
+            "eval_strategy": "steps",
+            "eval_steps": self.every,
+            "metric_for_best_model": self.metric,
+            "greater_is_better": not lower_is_better(self.metric),
+            "load_best_model_at_end": self.keep_best,
+            # The patience that is left.
+            "restore_callback_states_from_checkpoint": True,
+        }

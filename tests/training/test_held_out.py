@@ -1,0 +1,64 @@
+"""The `eval:` section of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.measure import Perplexity, run
+from lengthwise.runs import read_metrics
+from lengthwise.testing import tiny_text
+from lengthwise.training import Recipe, train
+
+
+def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe], tmp_path: Path):
+    """The rule by hand on the run's own log; the kept model gives the best number again."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for seed in range(2):
+        (other / f"{seed}.txt").write_text(tiny_text(400, seed=seed + 70))
+    metric = "eval_perplexity/perplexity@32"
+    held = {
+        "every": 1,
+        "corpus": str(other),
+        "split": "all",
+        "windows": 6,
+        "measurements": {"ppl": {"lengths": [32], "segments": 2}},
+        "metric": metric,
+        "patience": 2,
+        "keep_best": True,
+    }
+    optimizer = {"learning_rate": 0.3, "schedule": "constant"}
+    recipe = make(eval=held, steps=20, save_every=1, optimizer=optimizer)
+    results = train(recipe, tmp_path / "run")
+    found = {line["step"]: line for line in read_metrics(tmp_path / "run" / "metrics.jsonl")}
+    numbers = [found[step][metric] for step in sorted(found)]
+    assert all(
+        {"loss", "eval_loss", "eval_jeffreys", "eval_cross_entropy"} < line.keys() for line in found.values()
+    )
+    best = min(range(len(numbers)), key=lambda index: numbers[index])
+    assert len(numbers) == best + 1 + 2 < 20
+    assert f"after step {best + 1}; {best + 3} of 20 steps" in " ".join(results.notes)
+    rows = run(Perplexity(lengths=(32,), segments=2), str(tmp_path / "run" / "model"), str(other)).rows
+    [again] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
+    assert again == pytest.approx(numbers[best], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("held", "changes", "words"),
+    [
+        ({"every": 2}, {}, "trained on"),
+        ({"every": 4, "corpus": "books", "keep_best": True}, {}, "save_every = 2"),
+        ({"every": 2, "corpus": "books", "measurements": {"pppl": {}}}, {}, "ppl"),
+        ({"every": 2, "corpus": "books", "measurements": {"ppl": {"length": 3}}}, {}, "lengths"),
+    ],
+)
+def test_an_evaluation_that_cannot_work_is_refused(
+    held: dict[str, Any], changes: dict[str, Any], words: str, make: Callable[..., Recipe]
+):
+    with pytest.raises(UsageError, match=words):
+        make(eval=held, **changes)

@@ -210,8 +210,10 @@ def report(
             raise UsageError("--format svg needs a folder for the figures", fix="--out figures")
         print("\n".join(str(path) for path in write_figures(runs, out)))
     else:
-        csv = format == "csv"
-        text = to_csv(run_rows(runs)) if csv else "\n".join(written(t, format) for t in run_tables(runs))
+        if format == "csv":
+            text = to_csv(run_rows(runs))
+        else:
+            text = "\n".join(written(table, format) for table in run_tables(runs))
         if out is None:
             print(text, end="")
         else:

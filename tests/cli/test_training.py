@@ -43,7 +43,7 @@ def test_train_measure_report(
     assert page.code == 0
     assert page.out == "page.html\n"
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "3 runs side by side" in html
+    assert "<title>3 runs: " in html
     assert "Training, step by step" in html
 
 

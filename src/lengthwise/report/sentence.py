@@ -255,7 +255,7 @@ def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
     lengths = [row for row in rows if row.metric == "effective_length"]
     more = [f"Effective length: {tokens_text(row)}." for row in lengths]
     return Said(
-        f"{ours[0].task.replace('_', ' ')} {metric.replace('_', ' ')} {scores}{chance}",
+        f"{ours[0].task} {metric.replace('_', ' ')} {scores}{chance}",
         [*ours, *lengths],
         more,
     )

@@ -38,12 +38,12 @@ def check_contrasts(contrasts: Iterable[Contrast], arms: Iterable[Arm], scale: S
     measures = {arm.name: scale.measures_of(arm) for arm in arms}
     for each in contrasts:
         name = each.measure or ""
-        own = [measures[arm][name] for arm in (each.arm, each.against) if name in measures.get(arm, {})]
-        if len(own) < 2:
+        both = [measures.get(arm, {}).get(name) for arm in (each.arm, each.against)]
+        if None in both:
             continue
-        facts = [measure_named(name)(**settings).model_dump() for settings in own]
-        if differing := _differing(*facts, each.across):
-            shown = "; ".join(f"{key}: {facts[0][key]!r} and {facts[1][key]!r}" for key in differing)
+        one, other = (measure_named(name)(**(settings or {})).model_dump() for settings in both)
+        if differing := _differing(one, other, each.across):
+            shown = "; ".join(f"{key}: {one[key]!r} and {other[key]!r}" for key in differing)
             raise UsageError(
                 f"{each.arm} and {each.against} are compared in {name} with other settings ({shown})",
                 expected="measures of the same tokens",

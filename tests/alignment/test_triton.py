@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lengthwise import catalogue
 from lengthwise.alignment import chunked
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.tile import Tiles
@@ -61,14 +60,11 @@ def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     assert chunked._tiles_on(torch.device("cpu"), 100, rule).func is Tiles
 
 
-def test_the_tile_is_chosen_by_device_and_package_and_doctor_names_it(monkeypatch):
+def test_the_tile_is_chosen_by_device_and_package(monkeypatch):
     monkeypatch.setattr(chunked, "find_spec", lambda name: name)
-    assert "torch tile on a CPU, the triton tile on a GPU" in catalogue._objective(has_gpu=True)["detail"]
+    assert (chunked.tile_on("cpu"), chunked.tile_on("cuda")) == ("torch", "triton")
     monkeypatch.setattr(chunked, "find_spec", lambda name: None)
-    without = catalogue._objective(has_gpu=True)
-    assert "torch tile on a GPU" in without["detail"]
-    assert (without["state"], without["fix"]) == ("note", "pip install 'lengthwise[gpu]'")
-    assert catalogue._objective(has_gpu=False)["state"] == "ok"
+    assert chunked.tile_on("cuda") == "torch"
 
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float64: "*fp64"}

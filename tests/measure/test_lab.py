@@ -47,4 +47,5 @@ def test_rows_keep_the_least_and_the_most_of_a_kind() -> None:
     pair = table.PAIRS["weights"][0]
     refused = Results(kind="refused", model_name="", config={}, rows=[])
     rows = {row.metric: row.value for row in lab.rows_of("weights", [(pair, refused, ["wrong"])], "m")}
-    assert rows == {"pairs": 1, "right": 0, "least": None, "most": None, "tolerance": None}
+    counts = {"pairs": 1, "planted": len(table.PAIRS["weights"]), "right": 0, "called refused": 1}
+    assert rows == {**counts, "least": None, "most": None, "tolerance": None}

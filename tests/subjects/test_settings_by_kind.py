@@ -58,7 +58,8 @@ def subject_of(
             request.addfinalizer(lambda: server.__exit__(None, None, None))
             return Subject(model=stub.url, tokenizer=str(folder))
         if kind == "llama.cpp":
-            monkeypatch.setitem(sys.modules, "llama_cpp", MagicMock())
+            library = MagicMock(**{"llama_model_n_ctx_train.return_value": 4096})
+            monkeypatch.setitem(sys.modules, "llama_cpp", library)
             monkeypatch.setattr(LlamaCpp, "_loaded", gpu_is_refused)
             (tmp_path / "model.gguf").touch()
             monkeypatch.setattr(LlamaCpp, "_context", lambda self, tokens: None)
@@ -91,6 +92,9 @@ def test_it_is_refused(kind: Kind, name: str):
         "device_map": "auto",
         "tp_plan": "auto",
         "patience": 9.0,
+        "wait": 9.0,
+        "concurrency": 2,
+        "header": ("api-key=KEY",),
     }
     with pytest.raises(UsageError) as refused:
         Subject(model=NAMES[kind], **{name: given.get(name, "nf4")})

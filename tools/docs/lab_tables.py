@@ -39,7 +39,7 @@ def called_table(results: Results) -> Table:
     kinds = {arm: by for arm, by in _arms(results).items() if not arm.startswith(_SOUND)}
     patterns = sorted(
         {name.removeprefix(_CALLED) for by in kinds.values() for name in by if name.startswith(_CALLED)},
-        key=lambda name: -sum(by.get(_CALLED + name, 0.0) for by in kinds.values()),
+        key=lambda name: (-sum(by.get(_CALLED + name, 0.0) for by in kinds.values()), name),
     )
     lines: list[list[Cell]] = [
         [arm, *(f"{by[_CALLED + name]:.0f}" if _CALLED + name in by else "" for name in patterns)]

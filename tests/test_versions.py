@@ -18,6 +18,7 @@ from lengthwise.checkpoints.attention_layers import local_positions
 from lengthwise.checkpoints.loading import add_saved_adapter
 from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.results import Results
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import Adapter, read_recipe
@@ -25,8 +26,8 @@ from tests.architectures import tiny_model
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# pyarrow comes with datasets.
-BROUGHT_BY = {"pyarrow": "datasets"}
+# These come with datasets.
+BROUGHT_BY = {"pyarrow": "datasets", "pandas": "datasets"}
 
 
 def parquet(folder: Path) -> Any:
@@ -43,6 +44,7 @@ USES: dict[str, list[Callable[[Path], Any]]] = {
     "datasets": [lambda folder: load_corpus("hf://owner/name")],
     "pyarrow": [parquet],
     "matplotlib": [lambda folder: report((str(folder),))],
+    "pandas": [lambda folder: Results(kind="ppl", model_name="", config={}, rows=[]).to_pandas()],
 }
 
 

@@ -145,7 +145,8 @@ class PairCollator:
         fixed = self.view.offsets is not None
         wrong = next((size for size in sizes if size < least or size != (least if fixed else sizes[0])), None)
         if wrong is not None:
-            several = f", others {sizes[0]}" if len({*sizes}) > 1 else ""
+            other = next((size for size in sizes if size != wrong), None)
+            several = "" if other is None else f", others {other}"
             exact, some = (
                 f"{least} in each: length + the last offset",
                 f"one size of {least} or more, or offsets",

@@ -118,7 +118,7 @@ _LONGROPE = {
     "original_max_position_embeddings": 32,
 }  # fmt: skip
 REFUSED: dict[str, tuple[dict[str, Any], str, dict[str, Any], str]] = {
-    "another method": (_YARN, "pi", {}, "expected: method yarn, which goes on from there"),
+    "another method": (_YARN, "pi", {}, "expected: method yarn, which its published extension has"),
     "other options": (_YARN, "yarn", {"beta_fast": 16.0}, r"its own options, not {'beta_fast': 16.0}"),
     "an original length": (_YARN, "yarn", {"original_length": 64}, "original_length = 64"),
     "a temperature of no formula": (_YARN | {"attention_factor": 0.7}, "yarn", {}, "attention_factor = 0.7"),

@@ -249,7 +249,7 @@ def _published(
     if own != method:
         expected = f"plain rope, or a type that a greater factor continues: {', '.join(_CONTINUED)}"
         if own:
-            expected = f"method {own}, which goes on from there"
+            expected = f"method {own}, which its published extension has"
         raise UsageError(done, expected=expected, fix="extend the original model, by the whole factor")
     length, context = trained_length(text), text.max_position_embeddings
     assert length is not None

@@ -158,7 +158,7 @@ def check_second(
     Args:
         measurement, subject: what is measured.
         other: the second model, where it is given as an object.
-        in_memory: whether the first model is an object, which may differ from the model that its name stands for.
+        in_memory: whether the first model was given as an object. It may then differ from the model of that name.
     """
     kind, name = measurement.about.kind, measurement.about.second
     named = None if name is None else getattr(measurement, name)

@@ -118,8 +118,8 @@ def _in_trees(
 ) -> tuple[Tensor, list[Tensor]] | None:
     """The text in one pass, and its branches in a few; None where this is not proven, or brings nothing.
 
-    The proof compares the longest branch with a plain pass. If no other branch stands before it in its pass, this
-    says nothing about masks and positions: then the longest branch behind another one is compared too.
+    The proof compares the longest branch with a plain pass. Where that branch is the first of its pass, nothing is
+    masked from it. Then the longest branch that has another one before it is compared too.
     """
     passes = _passes(branches)
     behind = [index for one in passes for index in one.paths if one.is_behind(index)]

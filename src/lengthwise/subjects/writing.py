@@ -57,7 +57,7 @@ class Replies:
         """The likeliest tokens [B] of each step, those after the end of a reply included."""
 
     def add(self, logits: Tensor) -> bool:
-        """Add the likeliest token of each reply, from logits [B, V], and say whether any reply goes on.
+        """Add the likeliest token of each reply, from logits [B, V]. Return whether a reply is unfinished.
 
         Raises:
             NonFiniteLogits: a logit is NaN or infinite.

@@ -158,7 +158,7 @@ def _parquet(path: Path, how: Reading) -> Rows:
     try:
         table = pyarrow.parquet.ParquetFile(path)
         if how.text_field not in (names := table.schema_arrow.names):
-            # One stands for all.
+            # No row has the field: one row without values is enough for the message.
             yield 1, dict.fromkeys(names)
             return
         batches = table.iter_batches(columns=[how.text_field])

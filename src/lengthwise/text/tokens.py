@@ -59,7 +59,7 @@ class TokenDocuments(Sequence[TokenDocument]):
     part: str = ""
     """In words, which part of its source the text is; "" for all of it."""
     more: bool = False
-    """Whether the text goes on: `MoreText` then asks for it."""
+    """Whether these tokens are only the beginning of the text: `MoreText` then asks for the rest."""
 
     @property
     def total_tokens(self) -> int:

@@ -35,7 +35,7 @@ class Eval(Settings):
     metric: str = "eval_loss"
     """The number that decides, by its name in the log: `eval_jeffreys`, `eval_perplexity/loss@1024`, ..."""
     patience: _Count | None = None
-    """Evaluations without a better number after which training stops; null goes on."""
+    """Training stops after so many evaluations without a better number; with null it never stops early."""
     keep_best: bool = False
     """The run's `model` is the best one of all evaluations, not the last."""
 

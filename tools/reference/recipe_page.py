@@ -21,6 +21,7 @@ SECTIONS = {
     "objective": "Objective",
     "batch": "Batch",
     "parallel": "Parallel",
+    "eval": "Eval",
 }
 _CHOICES = {
     "ViewName": get_args(ViewName),

@@ -58,11 +58,11 @@ def main() -> None:
     tokens = tokenize(text, model.tokenizer, cache=False)
     ids = tokens.documents[0].ids
     verbs = {
-        "ppl": Verb(1, length, Perplexity(lengths=(length,), segments=1)),
+        "ppl": Verb(1, length, Perplexity(lengths=(length,), windows=1)),
         "compare": Verb(4, length, Comparison(lengths=(length,), windows=1)),
-        "longppl": Verb(2, length, LongPpl(length=length, short=length // 4, texts=1)),
+        "longppl": Verb(2, length, LongPpl(max_length=length, short=length // 4, windows=1)),
         "measure": Verb(2, length, Misalignment(lengths=(length,), windows=1)),
-        "limit": Verb(1.5, length, Limit(length=length, windows=2), windows=2),
+        "limit": Verb(1.5, length, Limit(max_length=length, windows=2), windows=2),
     }
     chosen = given.verbs or list(verbs)
     bare = {f"bare {size}": size for size in sorted({verbs[name].length for name in chosen})}

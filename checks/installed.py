@@ -46,7 +46,7 @@ def main() -> None:
         (folder / "text.txt").write_text(tiny_text(3000))
         text = ("--text", "text.txt", "--split", "all")
         run(folder, "doctor")
-        run(folder, "measure", "model", *text, "--length", "64", "--limit", "4", "--out", "run")
+        run(folder, "measure", "model", *text, "--lengths", "64", "--windows", "4", "--out", "run")
         run(folder, "report", "run")
         assert (folder / "run" / "report.html").stat().st_size > 10_000
         run(folder, "cp", "smollm2-lora", "recipe.yaml")

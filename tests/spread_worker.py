@@ -19,7 +19,7 @@ TEXTS = [tiny_text(120, seed=seed) for seed in range(3)]
 
 def measured(model: torch.nn.Module, out: Path | None = None) -> Results:
     """Three batches of one window."""
-    return run(Perplexity(lengths=(32,), segments=3), (model, tiny_tokenizer()), TEXTS, out=out)
+    return run(Perplexity(lengths=(32,), windows=3), (model, tiny_tokenizer()), TEXTS, out=out)
 
 
 def whole() -> torch.nn.Module:

@@ -37,8 +37,8 @@ from lengthwise.training import Positions
 from tests.alignment.problems import problem
 
 T, U = ([tiny_text(300, seed=10 * side + seed) for seed in range(2)] for side in (0, 1))
-SPEC = Perplexity(lengths=(16,), segments=2)
-KEYS = LongPpl(length=48, short=16, texts=2, alpha=0.0, beta=-20.0)
+SPEC = Perplexity(lengths=(16,), windows=2)
+KEYS = LongPpl(max_length=48, short=16, windows=2, alpha=0.0, beta=-20.0)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ NARROW = PairGeometry(12, 1)
 Value = Callable[[Path], Any]
 # door, parameter: its value with two arguments that differ in this parameter alone.
 USED: dict[tuple[str, str], tuple[Value, Value]] = {
-    ("run", "measurement"): (measured, lambda at: measured(at, Perplexity(lengths=(32,), segments=2))),
+    ("run", "measurement"): (measured, lambda at: measured(at, Perplexity(lengths=(32,), windows=2))),
     ("run", "subject"): (measured, lambda at: measured(at, name="n")),
     ("run", "text"): (measured, lambda at: measured(at, text=U)),
     ("run", "other"): (lambda at: measured(at, KEYS), lambda at: measured(at, KEYS, other=str(at / "n"))),

@@ -119,7 +119,7 @@ def test_each_thing_works_from_the_command_line(
     order = read_results(repository / "order" / "results.json")
     assert [row.metric for row in order.rows] == ["cost", "loss"]
     assert order.rows[0].n == 4 * 16
-    again = "lengthwise order smollm2-135m --length 64 --limit 4 --out order"
+    again = "lengthwise order smollm2-135m --length 64 --windows 4 --out order"
     assert outcomes[f"{again} --resume"]["out"] == outcomes[again]["out"]
     # Its own display, of which the task alone is known.
     page = (repository / "order" / "report.html").read_text()

@@ -17,9 +17,9 @@ from tests.tiny_folders import filled
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
     "paper": ("measure", {"lengths": (16,), "windows": 3, "estimator": "paper"}),
-    "ppl": ("ppl", {"lengths": (16, 32), "segments": 5, "batch_size": 2}),
-    "limit": ("limit", {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 3}),
-    "longppl": ("longppl", {"length": 48, "short": 16, "texts": 3}),
+    "ppl": ("ppl", {"lengths": (16, 32), "windows": 5, "batch_size": 2}),
+    "limit": ("limit", {"max_length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 3}),
+    "longppl": ("longppl", {"max_length": 48, "short": 16, "windows": 3}),
     "eval": (
         "eval",
         {

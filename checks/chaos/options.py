@@ -49,9 +49,9 @@ WORDS = [
     "x" * 300,
 ]
 OPTIONS: dict[str, list[str]] = {
-    "--length": NUMBERS, "--limit": NUMBERS, "--seed": NUMBERS, "--batch-size": NUMBERS, "--max-length": NUMBERS,
+    "--lengths": NUMBERS, "--windows": NUMBERS, "--seed": NUMBERS, "--batch-size": NUMBERS, "--max-length": NUMBERS,
     "--reference": NUMBERS, "--tolerance": NUMBERS, "--share": NUMBERS, "--short": NUMBERS,
-    "--stride": NUMBERS, "--depth": NUMBERS, "--fail-above": NUMBERS,
+    "--stride": NUMBERS, "--depths": NUMBERS, "--fail-above": NUMBERS,
     "--text": WORDS, "--split": WORDS, "--bos": WORDS, "--device": [*WORDS, "cpu", "cuda", "meta", "cuda:99"],
     "--dtype": [*WORDS, "float32", "bfloat16", "int8"], "--adapter": WORDS, "--estimator": ["lattice", "paper", *WORDS],
     "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS,
@@ -63,11 +63,11 @@ OPTIONS: dict[str, list[str]] = {
     "--resume": [], "--json": [],
 }  # fmt: skip
 TAKEN = {
-    "measure": ["--length", "--limit", "--estimator"],
-    "ppl": ["--length", "--limit", "--fail-above"],
-    "limit": ["--max-length", "--reference", "--tolerance", "--share", "--limit"],
-    "longppl": ["--max-length", "--short", "--stride", "--evaluator", "--key-tokens", "--limit"],
-    "eval": ["--length", "--depth", "--mode", "--data", "--max-length", "--truncation", "--limit", "--stories", "--chat"],
+    "measure": ["--lengths", "--windows", "--estimator"],
+    "ppl": ["--lengths", "--windows", "--fail-above"],
+    "limit": ["--max-length", "--reference", "--tolerance", "--share", "--windows"],
+    "longppl": ["--max-length", "--short", "--stride", "--evaluator", "--key-tokens", "--windows"],
+    "eval": ["--lengths", "--depths", "--mode", "--data", "--max-length", "--truncation", "--samples", "--stories", "--chat"],
     "train": ["--set"],
 }  # fmt: skip
 COMMON = [

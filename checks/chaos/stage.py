@@ -42,11 +42,11 @@ class Stage:
         """A small run of each verb, without --out."""
         model, text = str(self.model), ["--text", str(self.text), "--split", "all"]
         return {
-            "measure": ["measure", model, *text, "--length", "32", "--limit", "12"],
-            "ppl": ["ppl", model, *text, "--length", "64", "--limit", "40"],
-            "limit": ["limit", model, *text, "--max-length", "512", "--reference", "64", "--limit", "4"],
-            "longppl": ["longppl", model, *text, "--max-length", "128", "--short", "32", "--limit", "12"],
-            "eval": ["eval", model, "needle_single", *text, "--length", "400", "--limit", "3"],
+            "measure": ["measure", model, *text, "--lengths", "32", "--windows", "12"],
+            "ppl": ["ppl", model, *text, "--lengths", "64", "--windows", "40"],
+            "limit": ["limit", model, *text, "--max-length", "512", "--reference", "64", "--windows", "4"],
+            "longppl": ["longppl", model, *text, "--max-length", "128", "--short", "32", "--windows", "12"],
+            "eval": ["eval", model, "needle_single", *text, "--lengths", "400", "--samples", "3"],
             "train": ["train", str(self.recipe)],
         }
 

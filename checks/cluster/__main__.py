@@ -60,7 +60,7 @@ def experiment(folder: Path) -> tuple[Experiment, Scale]:
         ),
         Scale(
             model=str(folder / "model"),
-            measures={"perplexity": {"lengths": (16, 32), "segments": 4}},
+            measures={"perplexity": {"lengths": (16, 32), "windows": 4}},
             seeds=2,
             text=str(folder / "text"),
         ),

@@ -10,14 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-TEXT = "--text text.txt --split all --limit 2"
+TEXT = "--text text.txt --split all --windows 2"
 VERBS = (
-    f"ppl model {TEXT} --length 64",
+    f"ppl model {TEXT} --lengths 64",
     f"limit model {TEXT} --max-length 256 --reference 32",
-    f"measure model {TEXT} --length 64",
+    f"measure model {TEXT} --lengths 64",
     f"longppl model {TEXT} --max-length 96 --short 32",
-    f"compare model model {TEXT} --length 64 --b read=chunks=16",
-    "eval model needle_single --text text.txt --split all --length 512 --limit 1",
+    f"compare model model {TEXT} --lengths 64 --b read=chunks=16",
+    "eval model needle_single --text text.txt --split all --lengths 512 --samples 1",
     "doctor",
     "doctor model",
 )

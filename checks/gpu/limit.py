@@ -21,7 +21,7 @@ def main() -> None:
     length, reference = (512, 64) if asked.small else (32768, 1024)
     subject = Subject(model=str(model), dtype="bfloat16", device=asked.device, text=str(text), split="all")
     started = time.monotonic()
-    results = run(Limit(length=length, reference=reference, windows=2), subject, out=asked.work / "limit")
+    results = run(Limit(max_length=length, reference=reference, windows=2), subject, out=asked.work / "limit")
     seconds = time.monotonic() - started
     peak = torch.cuda.max_memory_allocated() / 2**30 if asked.device == "cuda" else None
     rows = [

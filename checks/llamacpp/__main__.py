@@ -89,7 +89,7 @@ def keep(side: str, length: int, windows: int, out: Path) -> None:
     if (folder / "results.json").exists() and not read_results(folder / "results.json").partial:
         return
     model = NAME if side == _TRANSFORMERS else f"llama.cpp:{gguf()}"
-    words = ["compare", model, "--length", length, "--limit", windows, "--out", folder]
+    words = ["compare", model, "--lengths", length, "--windows", windows, "--out", folder]
     for change in SIDES[side]:
         words += ["--a", change]
     shown = [str(word) for word in (*words, *(["--resume"] if folder.exists() else []))]

@@ -60,11 +60,21 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 """Name -> what `--hf-overrides` changes of the checkpoint's configuration."""
 VERBS: dict[str, tuple[str, ...]] = {
-    "ppl": ("--length", "256", "--limit", "2"),
-    "limit": ("--max-length", "256", "--reference", "64", "--limit", "1"),
-    "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
-    "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),
-    "eval": ("needle_multi_key", "--mode", "likelihood", "--length", "448", "--depth", "50", "--limit", "1"),
+    "ppl": ("--lengths", "256", "--windows", "2"),
+    "limit": ("--max-length", "256", "--reference", "64", "--windows", "1"),
+    "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--windows", "1"),
+    "measure": ("--lengths", "128", "--estimator", "paper", "--windows", "2"),
+    "eval": (
+        "needle_multi_key",
+        "--mode",
+        "likelihood",
+        "--lengths",
+        "448",
+        "--depths",
+        "50",
+        "--samples",
+        "1",
+    ),
 }
 
 
@@ -152,9 +162,9 @@ def commands_of(name: str, out: Path) -> Iterator[Command]:
             yield Command((verb, "{url}", *options, "--tokenizer", NAME), out / verb / "served")
     for pair in PAIRS:
         if pair.server == name:
-            lengths = [word for length in pair.lengths for word in ("--length", length)]
+            lengths = [word for length in pair.lengths for word in ("--lengths", length)]
             checkpoint = out / EXTENDED if pair.extended else NAME
-            common = ("--limit", pair.windows, "--dtype", "float32", "--fail-above", EQUAL)
+            common = ("--windows", pair.windows, "--dtype", "float32", "--fail-above", EQUAL)
             yield Command(
                 ("compare", checkpoint, "{url}", *lengths, *common),
                 out / pair.folder,

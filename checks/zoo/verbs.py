@@ -93,7 +93,7 @@ class Case:
 def ppl(case: Case, batch: int = 1) -> Iterator[Pair]:
     """The loss at each length, and by position at the greater; windows of several documents in a batch."""
     lengths = (64, LENGTH) if batch == 1 else (32, 64, LENGTH)
-    found = case.run(lengthwise.Perplexity(lengths=lengths, segments=5, batch_size=batch))
+    found = case.run(lengthwise.Perplexity(lengths=lengths, windows=5, batch_size=batch))
     whole = {length: [] for length in lengths}
     for record, ids in case.windows(found):
         length = record["length"]
@@ -106,7 +106,7 @@ def ppl(case: Case, batch: int = 1) -> Iterator[Pair]:
 
 def after_another(case: Case) -> Iterator[Pair]:
     """The same text read first, and after a longer one, and in another order: the same loss."""
-    verb = lengthwise.Perplexity(lengths=(LENGTH,), segments=3)
+    verb = lengthwise.Perplexity(lengths=(LENGTH,), windows=3)
 
     def loss(model: Any, texts: Iterable[str]) -> float:
         [row] = (row for row in case.run(verb, model, texts).select(metric="loss") if row.is_whole)
@@ -114,7 +114,7 @@ def after_another(case: Case) -> Iterator[Pair]:
 
     model = case.model()
     first = loss(model, FIRST)
-    case.run(lengthwise.Perplexity(lengths=(3 * LENGTH,), segments=1), model, OTHERS)
+    case.run(lengthwise.Perplexity(lengths=(3 * LENGTH,), windows=1), model, OTHERS)
     yield loss(model, FIRST), first
     yield loss(case.model(), FIRST[::-1]), first
     yield loss(model, FIRST[:1]), loss(case.model(), FIRST[:1])
@@ -141,8 +141,8 @@ def measure(case: Case) -> Iterator[Pair]:
 
 def longppl(case: Case) -> Iterator[Pair]:
     """The loss with all context, and its disagreement with the short one."""
-    given = {"length": LENGTH, "short": SHORT, "stride": STRIDE}
-    found = case.run(lengthwise.LongPpl(**given, texts=3, alpha=0.0, beta=-1e3, batch_size=3))
+    given = {"max_length": LENGTH, "short": SHORT, "stride": STRIDE}
+    found = case.run(lengthwise.LongPpl(**given, windows=3, alpha=0.0, beta=-1e3, batch_size=3))
     losses, jeffreys = [], []
     for record in found.records.values():
         # Its places are characters.
@@ -161,7 +161,7 @@ def longppl(case: Case) -> Iterator[Pair]:
 
 def limit(case: Case) -> Iterator[Pair]:
     """The excess and the loss by position; the benefit of passages that are read again after every distance."""
-    given = {"length": LENGTH, "reference": REFERENCE, "passage": PASSAGE, "scored": SCORED}
+    given = {"max_length": LENGTH, "reference": REFERENCE, "passage": PASSAGE, "scored": SCORED}
     found = case.run(lengthwise.Limit(**given, windows=4, batch_size=2))
     quarter, excess, whole, documents = REFERENCE // 4, [], [], []
     for record, ids in case.windows(found):

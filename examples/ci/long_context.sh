@@ -4,5 +4,5 @@
 set -euo pipefail
 use=${FAIL_USE-0.2}
 exec lengthwise compare "$1" "$2" \
-  --length "${LENGTH:-4096}" --limit "${WINDOWS:-4}" \
+  --lengths "${LENGTH:-4096}" --windows "${WINDOWS:-4}" \
   --fail-above "${FAIL_ABOVE:-0.1}" ${use:+--fail-use "$use"} "${@:3}"

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement
 from lengthwise.measure.statistics import Statistic
-from lengthwise.settings import Count, Whole
+from lengthwise.settings import Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ class WordOrder(WindowMeasurement):
         examples=("lengthwise order smollm2-135m --length 2048 --out runs/order",),
     )
 
-    length: Annotated[Whole, Ge(8), Parameter("--length", metavar="TOKENS")] = 1024
+    length: Annotated[Whole, Ge(8), Parameter(metavar="TOKENS")] = 1024
     """Tokens in a window."""
-    windows: Annotated[Count, Parameter("--limit")] = 32
-    """Windows to measure."""
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows, each read twice."""

@@ -1,11 +1,11 @@
 """Settings, declared once: their fields are the options of the command line, its help, the checks and the config.
 
-A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. A `Parameter`
-of cyclopts in the type changes how the command line spells the option:
+A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. An option has
+the name of its field. A `Parameter` of cyclopts in the type says what a value stands for:
 
-    class Perplexity(WindowMeasurement):
-        pairs: Annotated[Count, Parameter("--limit")] = 32
-        \"""Pairs of passages at each distance.\"""
+    class Misalignment(WindowMeasurement):
+        lengths: Annotated[tuple[Tokens, ...], Parameter(metavar="TOKENS")] = (256, 512, 1024)
+        \"""Context lengths in tokens, the L of Eq. 2.\"""
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Settings(BaseModel):
         for name, value in self:
             # As from an unset shell variable. A blank path would mean the current folder.
             if isinstance(value, str) and not value.strip():
-                raise UsageError(f"{name} is empty{_flag(type(self), name)}", expected="a value")
+                raise UsageError(f"{name} is empty", expected="a value")
         return self
 
     if not TYPE_CHECKING:  # Type checkers keep the signature with the fields.
@@ -171,7 +171,7 @@ class ServerOptions(Settings):
         return ServerOptions(**{name: getattr(self, name) for name in ServerOptions.model_fields})
 
 
-class Subject(TextOptions, ServerOptions):
+class Subject(ServerOptions, TextOptions):
     """Which model is loaded, which text, and how."""
 
     model: str
@@ -260,7 +260,7 @@ def _mistakes(kind: Any, error: ValidationError) -> Iterator[LengthwiseError]:
         elif problem["type"] == "missing":
             yield UsageError(f"missing key {where!r}")
         else:
-            seen = f"{where} is {shown(problem['input'])}{_flag(kind, where)}"
+            seen = f"{where} is {shown(problem['input'])}"
             yield UsageError(seen, expected=_expected(problem))
 
 
@@ -280,10 +280,3 @@ def _names_in(kind: Any, path: list[str]) -> list[str]:
         hint = kind.model_fields[part].annotation
         kind = next(each for each in (hint, *get_args(hint)) if hasattr(each, "model_fields"))
     return list(kind.model_fields)
-
-
-def _flag(kind: Any, name: str) -> str:
-    """The option that sets a field, in brackets, where it has another name."""
-    field = kind.model_fields.get(name)
-    marks = [mark for mark in field.metadata if isinstance(mark, Parameter)] if field else []
-    return "".join(f" ({option})" for mark in marks for option in mark.name or ())

@@ -117,8 +117,8 @@ def _real_scale(
 ) -> Scale:
     measures = {
         "misalignment": {"lengths": lengths[-2:-1], "windows": windows, "batch_size": 4},
-        "perplexity": {"lengths": lengths, "segments": 4, "batch_size": 4},
-        "recall": {"distances": distances, "pairs": 4, "passage": 64, "scored": 48, "batch_size": 4},
+        "perplexity": {"lengths": lengths, "windows": 4, "batch_size": 4},
+        "recall": {"distances": distances, "windows": 4, "passage": 64, "scored": 48, "batch_size": 4},
     }
     return Scale(model=model, measures=measures, steps=steps)
 

@@ -39,7 +39,7 @@ EXPERIMENT = Experiment(
         Arm(name="PI x2, LoRA with Jeffreys 10", changes=_JEFFREYS),
     ),
     notes=(
-        "{measures[perplexity][segments]} windows of {measures[perplexity][lengths][0]} tokens of held-out books. "
+        "{measures[perplexity][windows]} windows of {measures[perplexity][lengths][0]} tokens of held-out books. "
         "Every arm predicts the same tokens. Computed in {precision}.",
         "LoRA: {recipe.steps} steps of two windows of {recipe.length} tokens, the same in all arms.",
     ),
@@ -47,7 +47,7 @@ EXPERIMENT = Experiment(
 
 
 def _scale(model: str, length: int, bins: int, steps: int, window: int) -> Scale:
-    measures = {"perplexity": {"lengths": [length], "segments": 3, "position_bins": bins}}
+    measures = {"perplexity": {"lengths": [length], "windows": 3, "position_bins": bins}}
     changes = (f"length={window}", "batch.size=1", "batch.micro=1")
     return Scale(model=model, measures=measures, steps=steps, changes=changes)
 

@@ -56,16 +56,14 @@ class Recall(WindowMeasurement):
             "loss_different": "loss on the same passage after a different one",
         },
     )
-    wanted = "pairs"
-
     distances: Annotated[tuple[Tokens, ...], MinLen(1)] = (64, 128, 256, 512)
     """Tokens from a passage to its repetition."""
     passage: Annotated[Whole, Ge(2)] = 64
     """Tokens in the passage."""
     scored: Count = 48
     """Tokens at its end whose loss counts; those before are the cue for the copy."""
-    pairs: Count = 32
-    """Pairs of passages at each distance."""
+    windows: Count = 32
+    """Windows of text at each distance, each read after the same and after a different passage."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

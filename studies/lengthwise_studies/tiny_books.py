@@ -60,10 +60,10 @@ def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict[str, 
     """Three measures at the lengths of tiny-books, of this many samples."""
     return {
         "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
-        "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
+        "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "windows": segments, "batch_size": 8},
         "recall": {
             "distances": list(DISTANCES),
-            "pairs": pairs,
+            "windows": pairs,
             "passage": 64,
             "scored": 48,
             "batch_size": 8,

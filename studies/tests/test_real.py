@@ -62,7 +62,7 @@ def test_every_length_has_the_same_targets_and_every_seed_the_same_text(folder: 
 def test_the_extension_alone_is_what_perplexity_says_of_it(folder: Path) -> None:
     model = load("tiny-books", dtype="bfloat16", device="cpu")
     extend(model.model, "yarn", factor=4, original_length=128)
-    settings = {"lengths": TINY.perplexity.lengths, "segments": TINY.segments}
+    settings = {"lengths": TINY.perplexity.lengths, "windows": TINY.segments}
     expected = run(Perplexity(**settings), model, TINY.texts[1])
     kept = read_kept(sorted(folder.glob("rows-seed*.jsonl")))
     for row in expected.rows:

@@ -22,7 +22,7 @@ from tests.report import made_rows as made
 from tests.test_golden_runs import differences
 
 VOCABULARY = 320
-SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
+SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "windows": 8}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_its_numbers_are_those_of_an_earlier_version(tmp_path):
     place = tmp_path / "recall"
     with golden.in_float64():
         spec = Subject(model="tiny-books", dtype="float64")
-        measure(Recall(distances=(64, 128, 256), pairs=6), spec, out=place)
+        measure(Recall(distances=(64, 128, 256), windows=6), spec, out=place)
     found = golden.keep(json.loads((place / "results.json").read_text()), tmp_path)
     kept = json.loads((Path(__file__).parent / "golden" / "recall.json").read_text())
     assert differences(found, kept) == []

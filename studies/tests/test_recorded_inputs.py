@@ -20,7 +20,7 @@ CASES: list[tuple[Any, Case]] = [
     (
         Recall,
         Case(
-            {"distances": (16, 32), "passage": 8, "scored": 6, "pairs": 2, "batch_size": 2},
+            {"distances": (16, 32), "passage": 8, "scored": 6, "windows": 2, "batch_size": 2},
             {"loss_same": lambda row, _: LOW, "loss_different": lambda row, _: LOW},
         ),
     ),

@@ -58,7 +58,7 @@ def test_what_differs_is_done_again(short: Small, tmp_path: Path, change: str) -
     other = scale
     if change == "measure":
         # Over the settings of the scale.
-        arm = replace(experiment.arms[0], measures={"perplexity": {"segments": 3}})
+        arm = replace(experiment.arms[0], measures={"perplexity": {"windows": 3}})
         experiment = replace(experiment, arms=(arm,))
     elif change == "text":
         (tmp_path / "unseen").mkdir()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-SIZES = ("--length", 16, "--length", 32, "--limit", 4)
+SIZES = ("--lengths", 16, "--lengths", 32, "--windows", 4)
 VERBS: dict[str, tuple[Any, ...]] = {
     "measure": SIZES,
     "ppl": SIZES,
-    "limit": ("--max-length", 256, "--reference", 32, "--limit", 4),
-    "longppl": ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4),
+    "limit": ("--max-length", 256, "--reference", 32, "--windows", 4),
+    "longppl": ("--max-length", 96, "--short", 32, "--stride", 32, "--windows", 4),
 }
 
 

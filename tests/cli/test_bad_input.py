@@ -16,7 +16,7 @@ from lengthwise.testing import tiny_tokenizer
 from tests.checkpoints.folders import rewritten
 from tests.cli.small_runs import refused
 
-SIZES = ("--length", 16, "--limit", 2)
+SIZES = ("--lengths", 16, "--windows", 2)
 
 
 def without(folder: Path, files: str) -> None:
@@ -71,7 +71,7 @@ def test_full_disk(start: Callable[..., Any], model: str, text: list[str], tmp_p
         "from lengthwise.cli.main import run\n"
         "raise SystemExit(run())\n"
     )
-    command = ["measure", model, *text, "--length", "16", "--limit", "40", "--out", "run"]
+    command = ["measure", model, *text, "--lengths", "16", "--windows", "40", "--out", "run"]
     done = start(*command, program=program).wait()
     assert done.returncode == 1
     assert "cannot write run/samples.jsonl" in done.err

@@ -27,7 +27,7 @@ def hybrid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def words(*models: object, text: list[str], **b: object) -> list[object]:
     sides = [word for name, value in b.items() for word in ("--b", f"{name}={value}")]
-    return ["compare", *models, *text, "--length", 64, "--limit", 1, *sides]
+    return ["compare", *models, *text, "--lengths", 64, "--windows", 1, *sides]
 
 
 @pytest.mark.filterwarnings("default")
@@ -70,6 +70,6 @@ def test_an_adapter_of_a_resized_vocabulary(model: str, text: list[str], lengthw
     base.resize_token_embeddings(328, mean_resizing=False)
     config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
     get_peft_model(base, config).save_pretrained("adapter")
-    done = lengthwise("ppl", model, "--adapter", "adapter", *text, "--length", 64, "--limit", 1)
+    done = lengthwise("ppl", model, "--adapter", "adapter", *text, "--lengths", 64, "--windows", 1)
     assert done.code == 2
     assert "has 328 rows of the vocabulary, and the model 320" in done.err

@@ -14,7 +14,7 @@ from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 
-SIZES = ("--length", 96, "--limit", 3)
+SIZES = ("--lengths", 96, "--windows", 3)
 EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
 
 
@@ -26,7 +26,7 @@ def other(tmp_path: Any) -> str:
 def test_thresholds(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
     changes = [word for each in EVICTS for word in ("--b", each)]
     # One forgets what is more than 128 tokens back.
-    words = ["compare", model, model, *text, "--length", 512, "--limit", 3, *changes]
+    words = ["compare", model, model, *text, "--lengths", 512, "--windows", 3, *changes]
     done = lengthwise(*words, "--fail-above", 0.01, "--json")
     assert done.code == 4
     assert "difference is above 0.01" in done.err

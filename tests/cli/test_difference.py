@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.testing import save_tiny_model
 
-SIZES = ("--length", 16, "--length", 32, "--limit", 8)
+SIZES = ("--lengths", 16, "--lengths", 32, "--windows", 8)
 
 
 @pytest.fixture

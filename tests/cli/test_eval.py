@@ -9,7 +9,7 @@ from lengthwise.testing import save_tiny_model
 
 def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], text: list[str], tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "model", max_position_embeddings=2048)
-    options = ["--mode", "likelihood", "--length", 500, "--depth", 0, "--depth", 100, "--limit", 2]
+    options = ["--mode", "likelihood", "--lengths", 500, "--depths", 0, "--depths", 100, "--samples", 2]
     command = ["eval", model, "needle_multi_key", *text, *options]
     done = lengthwise(*command, "--out", "run")
     assert done.code == 0

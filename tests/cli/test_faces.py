@@ -27,7 +27,7 @@ def test_a_gate_in_json_junit_and_summary(
     tag: str | None,
 ) -> None:
     monkeypatch.setenv(SUMMARY, str(tmp_path / "summary.md"))
-    words = ("--length", 32, "--limit", 3, "--fail-above", above, "--junit", "out.xml", "--json")
+    words = ("--lengths", 32, "--windows", 3, "--fail-above", above, "--junit", "out.xml", "--json")
     done = on_text("ppl", *words)
     assert done.code == code
     assert list(done.json)[:4] == ["sentence", "passed", "gates", "numbers"]
@@ -51,7 +51,7 @@ def test_a_gate_in_json_junit_and_summary(
 def test_a_gate_that_is_not_decided_does_not_pass(
     lengthwise: Callable[..., Any], model: str, text: list[str]
 ) -> None:
-    words = ("--length", 96, "--limit", 3, "--b", "attn=eager", "--fail-above", 1e-9, "--json")
+    words = ("--lengths", 96, "--windows", 3, "--b", "attn=eager", "--fail-above", 1e-9, "--json")
     done = lengthwise("compare", model, model, *text, *words, "--junit", "out.xml")
     assert done.code == 5
     assert (done.json["passed"], done.json["gates"][0]["passed"]) == (False, None)

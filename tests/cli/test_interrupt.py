@@ -32,7 +32,7 @@ def test_measuring(
     code: int,
     says: str,
 ) -> None:
-    command = ["measure", model, *text, "--length", 16, "--length", 64, "--limit", 40]
+    command = ["measure", model, *text, "--lengths", 16, "--lengths", 64, "--windows", 40]
     run = tmp_path / "run"
     stopped = start(*command, "--out", run).wait(signal_at=(sent, run / "samples.jsonl", 45))
     assert stopped.returncode == code, stopped.err
@@ -85,7 +85,7 @@ def test_before_the_first_sample(on_text: Callable[..., Any], monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(opening, "load", interrupted)
-    stopped = on_text("measure", "--length", 16, "--out", "run")
+    stopped = on_text("measure", "--lengths", 16, "--out", "run")
     assert stopped.code == 130
     assert stopped.out == ""
     assert stopped.err == "lengthwise: interrupted\n"

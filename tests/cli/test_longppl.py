@@ -6,7 +6,7 @@ from typing import Any
 
 from lengthwise.testing import save_tiny_model
 
-SIZES = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
+SIZES = ("--max-length", 96, "--short", 32, "--stride", 32, "--windows", 4)
 
 
 def test_key_tokens_of_an_earlier_run(
@@ -17,10 +17,10 @@ def test_key_tokens_of_an_earlier_run(
     again = ("longppl", "other", *text, "--key-tokens", "first")
     assert lengthwise(*again, *SIZES, "--out", "second").code == 0
     assert lengthwise("difference", "first", "second").code == 0
-    done = lengthwise(*again, *SIZES[:-2], "--limit", 3)
+    done = lengthwise(*again, *SIZES[:-2], "--windows", 3)
     assert done.code == 2
-    assert "found with other settings (--limit)" in done.err
-    assert "fix: --max-length 96 --short 32 --stride 32 --limit 4 --seed 0" in done.err
+    assert "found with another windows" in done.err
+    assert "fix: --max-length 96 --short 32 --stride 32 --windows 4 --seed 0" in done.err
     done = lengthwise(*again, *SIZES, "--evaluator", model)
     assert done.code == 2
     assert "--evaluator" in done.err

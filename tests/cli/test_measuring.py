@@ -174,8 +174,8 @@ def test_dry_run_counts_the_tokens(on_text: Callable[..., Any], verb: str, token
 
 
 def test_dry_run_says_how_many_samples_the_text_holds(on_text: Callable[..., Any]) -> None:
-    plan = on_text("ppl", "--length", 64, "--limit", 10_000, "--dry-run", "--json").json
-    done = on_text("ppl", "--length", 64, "--limit", 10_000, "--json").json
+    plan = on_text("ppl", "--lengths", 64, "--windows", 10_000, "--dry-run", "--json").json
+    done = on_text("ppl", "--lengths", 64, "--windows", 10_000, "--json").json
     [found] = plan["samples"].values()
     targets = next(row["n"] for row in done["rows"] if row["metric"] == "loss")
     assert int(found.split()[0]) * 64 == targets
@@ -187,7 +187,7 @@ def test_the_longest_context_of_limit_follows_the_trained_length(
 ) -> None:
     """Eight times 64; a plan and a run agree."""
     save_tiny_model(tmp_path / "short", max_position_embeddings=64)
-    command = ("limit", "short", *text, "--limit", 2, "--json")
+    command = ("limit", "short", *text, "--windows", 2, "--json")
     plan = lengthwise(*command, "--dry-run").json
     assert plan["samples"] == {"windows of 641 tokens": "2 of 2"}
     assert {row["length"] for row in lengthwise(*command).json["rows"]} == {512}

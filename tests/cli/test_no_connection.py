@@ -28,7 +28,7 @@ def sought(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_measuring(lengthwise: Callable[..., Any], on_text: Callable[..., Any], sought: list[Any]) -> None:
-    done = on_text("ppl", "--length", 16, "--limit", 4, "--out", "run")
+    done = on_text("ppl", "--lengths", 16, "--windows", 4, "--out", "run")
     assert done.code == 0, done.err
     assert sought == []
     assert lengthwise("report", "run", "--out", "page.html").code == 0
@@ -44,5 +44,5 @@ def test_training(lengthwise: Callable[..., Any], recipe: Path, sought: list[Any
 def test_a_hub_id_is_what_the_hub_is_asked_for(
     lengthwise: Callable[..., Any], text: list[str], sought: list[Any]
 ) -> None:
-    assert lengthwise("ppl", "nobody/nothing", *text, "--length", 16).code == 3
+    assert lengthwise("ppl", "nobody/nothing", *text, "--lengths", 16).code == 3
     assert sought

@@ -17,7 +17,7 @@ from tests.architectures import tiny_model
 from tests.cli.small_runs import refused
 from tests.tiny_folders import saved
 
-SIZES = ("--length", "16", "--limit", "2")
+SIZES = ("--lengths", "16", "--windows", "2")
 
 
 class TestNumbers:
@@ -55,9 +55,9 @@ class TestLengths:
             raise AssertionError("the model is asked")
 
         monkeypatch.setattr(Evaluation, "score", score)
-        for verb, size in (("measure", "--length"), ("ppl", "--length")):
-            assert "128" in refused(lengthwise(verb, short, *text, size, 256, "--limit", 2, *dry))
-        assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
+        for verb, size in (("measure", "--lengths"), ("ppl", "--lengths")):
+            assert "128" in refused(lengthwise(verb, short, *text, size, 256, "--windows", 2, *dry))
+        assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--lengths", 256, *dry))
 
 
 class TestTextLeftOut:
@@ -158,7 +158,7 @@ def test_a_part_of_what_torchrun_sets(
         monkeypatch.setenv(name, value)
     words = {
         "train": (recipe,),
-        "eval": (model, "needle", "--length", 512, *text),
+        "eval": (model, "needle", "--lengths", 512, *text),
     }.get(verb, (model, *text))
     outcome = lengthwise(verb, *words, "--out", "run")
     assert named in refused(outcome)

@@ -51,7 +51,7 @@ def test_verbs(
 ) -> None:
     text = written(tmp_path / "odd", name)
     words = {
-        "compare": (model, model, *text, "--b", "dtype=float64", "--length", 128, "--limit", 2),
+        "compare": (model, model, *text, "--b", "dtype=float64", "--lengths", 128, "--windows", 2),
         "train": (recipe, "--set", f"data.corpus={text[1]}", "--dry-run"),
     }.get(verb) or (model, *text, *VERBS[verb])
     outcome = lengthwise(verb, *words)
@@ -66,7 +66,7 @@ def test_verbs(
 def test_tasks(lengthwise: Callable[..., Any], model: str, tmp_path: Path, task: str, name: str) -> None:
     text = written(tmp_path / "odd", name)
     mode = ("--mode", "greedy" if not TASKS[task].ranks else "likelihood")
-    outcome = lengthwise("eval", model, task, *mode, *text, "--length", 4096, "--limit", 1, "--dry-run")
+    outcome = lengthwise("eval", model, task, *mode, *text, "--lengths", 4096, "--samples", 1, "--dry-run")
     if name in NO_TEXT:
         refused(outcome)
     else:

@@ -14,7 +14,7 @@ from lengthwise.testing import save_tiny_model, tiny_text
 from tests.cli.small_runs import VERBS
 from tests.tiny_folders import filled
 
-RUNS = VERBS | {"eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2)}
+RUNS = VERBS | {"eval": ("needle_single", "--lengths", 400, "--depths", 0, "--samples", 2)}
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from tests.cli.small_runs import refused
 
 TEXT = "--text {text} --split all"
-M = f"{TEXT} --length 16 --limit 2"
+M = f"{TEXT} --lengths 16 --windows 2"
 FACTOR_2 = "--method pi --factor 2"
-COMPARE = f"compare {{model}} {{model}} {TEXT} --length 96 --limit 3 --dry-run"
+COMPARE = f"compare {{model}} {{model}} {TEXT} --lengths 96 --windows 3 --dry-run"
 MODELS = {
     f"measure ./gone {M}": (3, "there is no model folder ./gone", "fix: "),
     f"ppl smollm2-135 {M}": (2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?"),
@@ -33,18 +33,18 @@ BLANK = {
     f"extend {{model}} {FACTOR_2} --out ''": (2,),
     "report ''": (2,),
     **{
-        f"ppl {{model}} --length 16 --{name} ' '": (2, name)
+        f"ppl {{model}} --lengths 16 --{name} ' '": (2, name)
         for name in ("text", "adapter", "device", "dtype", "out")
     },
 }
 VALUES = {
     "mesure m": (2, '"mesure"', 'Did you mean "measure"?'),
-    "measure m --lenght 3": (2, "Unknown option: --lenght", "--length"),
+    "measure m --lenght 3": (2, "Unknown option: --lenght", "--lengths"),
     "measure": (2, "MODEL requires an argument"),
     f"measure {{model}} {M} --estimator latice": (2, "latice", "lattice", "paper"),
-    f"measure {{model}} {TEXT} --length many": (2, "--length", "many"),
-    f"measure {{model}} {TEXT} --length 0": (2, "lengths is 0", "greater than or equal to"),
-    f"measure {{model}} {TEXT} --limit 0": (2, "windows is 0 (--limit)", "greater than or equal to 1"),
+    f"measure {{model}} {TEXT} --lengths many": (2, "--lengths", "many"),
+    f"measure {{model}} {TEXT} --lengths 0": (2, "lengths is 0", "greater than or equal to"),
+    f"measure {{model}} {TEXT} --windows 0": (2, "windows is 0", "greater than or equal to 1"),
     f"measure {{model}} {M} --seed -1": (2, "seed is -1", "greater than or equal to 0"),
     f"measure {{model}} {M} --device gpu": (2, "unknown device 'gpu'", "cuda"),
     f"measure {{model}} {M} --bos always": (2, "no BOS token"),
@@ -60,21 +60,21 @@ VALUES = {
     **{
         f"{words} {TEXT} --device={device}": (code,)
         for words in (
-            "ppl {model} --length 16 --limit 2 --dry-run",
-            "eval {model} needle_single --length 128",
+            "ppl {model} --lengths 16 --windows 2 --dry-run",
+            "eval {model} needle_single --lengths 128",
         )
         for device, code in {"meta": 2, "--": 2, "cuda:9999": 3, "cpu:3": 3}.items()
     },
 }
 LENGTHS = {
     **{
-        f"{verb} {{model}} --text {{short}} --split all --length 64": (
+        f"{verb} {{model}} --text {{short}} --split all --lengths 64": (
             2, "the text is too short: a window needs ", ", the longest document has ", "fix: "
         )
         for verb in ("measure", "ppl")
     },
     **{
-        f"eval {{model}} needle_single {TEXT} --length {length} {dry}": (2, str(length))
+        f"eval {{model}} needle_single {TEXT} --lengths {length} {dry}": (2, str(length))
         for length in (1_000_000, 10**24)
         for dry in ("", "--dry-run")
     },

@@ -47,7 +47,7 @@ def test_a_measurement_loads_what_it_reads_and_shows_and_no_more() -> None:
     program = (
         "import sys\n"
         "from lengthwise.cli.main import run\n"
-        "code = run(['ppl', 'tiny-books', '--length', '64', '--limit', '2'])\n"
+        "code = run(['ppl', 'tiny-books', '--lengths', '64', '--windows', '2'])\n"
         "print(code, *sorted(name for name in sys.modules if name.startswith('lengthwise.')))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -31,7 +31,7 @@ def test_train_measure_report(
     steps = [json.loads(line) for line in (tmp_path / "runs/lora/metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
 
-    sizes = ("--length", 32, "--limit", 4)
+    sizes = ("--lengths", 32, "--windows", 4)
     before = on_text("measure", *sizes, "--out", "runs/before", "--json")
     adapter = ("--adapter", tmp_path / "runs/lora/model")
     after = on_text("measure", *sizes, *adapter, "--out", "runs/after", "--json")

@@ -27,18 +27,18 @@ KEPT = Path(__file__).parent / "runs"
 
 # name: command line without --out and --dtype. Runs may name earlier ones as {name}.
 COMMANDS: dict[str, str] = {
-    "measure": "measure tiny-books --length 64 --length 128 --limit 4 --seed 3",
-    "measure-paper": "measure tiny-books --length 64 --limit 4 --estimator paper",
-    "ppl": "ppl tiny-books --length 64 --length 128 --length 256 --limit 6 --batch-size 2",
-    "limit": "limit tiny-books --max-length 1024 --reference 64 --limit 4",
-    "longppl": "longppl tiny-books --max-length 512 --short 128 --limit 4",
-    "longppl-again": "longppl tiny-books --key-tokens {longppl} --max-length 512 --short 128 --limit 4",
-    "eval-needles": "eval tiny-books needle --length 256 --depth 0 --depth 100 --limit 2",
-    "eval-likelihood": "eval tiny-books needle_multi_key babilong_qa1 --mode likelihood --length 512 --depth 50"
-    " --limit 3",
+    "measure": "measure tiny-books --lengths 64 --lengths 128 --windows 4 --seed 3",
+    "measure-paper": "measure tiny-books --lengths 64 --windows 4 --estimator paper",
+    "ppl": "ppl tiny-books --lengths 64 --lengths 128 --lengths 256 --windows 6 --batch-size 2",
+    "limit": "limit tiny-books --max-length 1024 --reference 64 --windows 4",
+    "longppl": "longppl tiny-books --max-length 512 --short 128 --windows 4",
+    "longppl-again": "longppl tiny-books --key-tokens {longppl} --max-length 512 --short 128 --windows 4",
+    "eval-needles": "eval tiny-books needle --lengths 256 --depths 0 --depths 100 --samples 2",
+    "eval-likelihood": "eval tiny-books needle_multi_key babilong_qa1 --mode likelihood --lengths 512 --depths 50"
+    " --samples 3",
     "train": "train tiny-books --set steps=3 --set batch.size=4 --set batch.micro=2 --set length=64",
     "train-gap": "train tiny-books-gap --set steps=2 --set batch.size=4 --set batch.micro=4 --set length=64",
-    "ppl-trained": "ppl {train}/model --length 64 --limit 4",
+    "ppl-trained": "ppl {train}/model --lengths 64 --windows 4",
     "synth": "reproduce figure1 --scale smoke",
     "synth-theory": "reproduce theorem2 --scale smoke",
 }

@@ -16,7 +16,7 @@ from lengthwise.text import TokenDocument, TokenDocuments
 from tests.measure.copying import copying, reading
 
 VOCABULARY = 320
-LIMIT = Limit(length=128, reference=64, passage=16, scored=12, windows=4)
+LIMIT = Limit(max_length=128, reference=64, passage=16, scored=12, windows=4)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def value(found, metric: str) -> float:
 def test_loss_and_disagreement_do_not_see_that_far_context_is_forgotten(fake, unrepeated):
     """Two models that differ only in whether they copy from 96 tokens back, on text that has nothing to copy."""
     near, far = (reading(fake, copying(reach), vocabulary=VOCABULARY) for reach in (48, 128))
-    spec = Perplexity(lengths=(128,), segments=4)
+    spec = Perplexity(lengths=(128,), windows=4)
     assert value(measure(spec, near, unrepeated), "loss") == pytest.approx(
         value(measure(spec, far, unrepeated), "loss"), abs=1e-6
     )

@@ -19,7 +19,7 @@ from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus
 
-SIZES = Perplexity(lengths=(16, 32), segments=8)
+SIZES = Perplexity(lengths=(16, 32), windows=8)
 
 
 def write(path: Path, kind: str, results: Results) -> Path:
@@ -170,7 +170,7 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
 
 
 def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
-    settings: dict[str, Any] = {"length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
+    settings: dict[str, Any] = {"max_length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
     # So tolerant that both models are sound to the end.
     found = [measure(Limit(tolerance=50.0, **settings), m, documents) for m in (model, other_model)]
     runs = [write(tmp_path / one.model_name, "limit", one) for one in found]
@@ -197,7 +197,7 @@ def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
     documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
     corpus = Corpus.of("made", documents, split="all", split_rule="all documents")
     settings: dict[str, Any] = {
-        "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0
+        "max_length": 120, "short": 40, "stride": 16, "windows": 4, "alpha": 0.5, "beta": -6.0
     }  # fmt: skip
     same = [measure(LongPpl(**settings), m, corpus, other=model) for m in (model, other_model)]
     result = difference_of_runs([write(tmp_path / f"same{i}", "longppl", one) for i, one in enumerate(same)])

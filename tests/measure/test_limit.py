@@ -141,13 +141,13 @@ def assert_found(row: Row, limit: int) -> None:
 @pytest.mark.parametrize("window", [60, 150, 301])
 def test_an_attention_window(window: int):
     model = in_memory(transformer(window=window, copies=True), "window")
-    found = measured(model, without_repetition(), length=512, **SETTINGS)
+    found = measured(model, without_repetition(), max_length=512, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), window)
 
 
 def test_without_a_window_there_is_no_end():
     model = in_memory(transformer(window=None, copies=True), "copies")
-    found = measured(model, without_repetition(), length=512, **SETTINGS)
+    found = measured(model, without_repetition(), max_length=512, **SETTINGS)
     row = one(found.rows, "used_up_to")
     assert row.at_least
     assert row.value == 512 - 16
@@ -158,14 +158,14 @@ def test_without_a_window_there_is_no_end():
 def test_learned_positions_of_which_only_the_first_are_good(good: int):
     documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
     model = in_memory(table_of_positions(good=good, size=512), "table")
-    found = measured(model, documents, length=512, **SETTINGS)
+    found = measured(model, documents, max_length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
 def test_a_table_of_positions_ends():
     documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
     model = in_memory(table_of_positions(good=400, size=400), "table")
-    found = measured(model, documents, length=4096, **SETTINGS)
+    found = measured(model, documents, max_length=4096, **SETTINGS)
     row = one(found.rows, "sound_up_to")
     assert row.value == pytest.approx(400, rel=0.1)
     assert not row.at_least
@@ -184,20 +184,20 @@ def test_rope_that_is_stretched_beyond_a_length(good: int):
 
     rotary.forward = stretched
     documents = texts(lambda tokens, _: int(successor()[tokens[-2]]))
-    found = measured(in_memory(inner, "stretched"), documents, length=512, **SETTINGS)
+    found = measured(in_memory(inner, "stretched"), documents, max_length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
 @pytest.mark.parametrize("reach", [70, 222])
 def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
     model = reading(fake, copying(reach, vocabulary=VOCABULARY, strength=9.0))
-    found = measured(model, without_repetition(), length=384, **SETTINGS)
+    found = measured(model, without_repetition(), max_length=384, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), reach)
 
 
 def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     """Cached texts, branches and short contexts against one pass each, for a rope model with random weights."""
-    settings = {**SETTINGS, "length": 256, "windows": 2}
+    settings = {**SETTINGS, "max_length": 256, "windows": 2}
     found = measured(model, documents, **settings)
     assert model.proofs.up_to[TOGETHER] == 240 + 15
     twice, once = found.records.values()
@@ -232,7 +232,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
 
 def test_the_last_short_context_ends_with_the_window(model, documents):
     """Where three quarters of R do not divide what is compared."""
-    settings = {**SETTINGS, "length": 288, "windows": 1}
+    settings = {**SETTINGS, "max_length": 288, "windows": 1}
     [record] = measured(model, documents, **settings).records.values()
     document = next(d for d in documents if d.id == record["document"])
     ids = document.ids[record["start"] : record["start"] + 289]
@@ -247,11 +247,11 @@ def test_bad_logits_name_the_position(fake):
         return found
 
     with pytest.raises(LengthwiseError, match=r"at position 1[0-9][0-9] of tokens"):
-        measured(reading(fake, logits), without_repetition(), length=256, **SETTINGS)
+        measured(reading(fake, logits), without_repetition(), max_length=256, **SETTINGS)
 
 
 def test_length_and_reference_follow_from_the_trained_length(model):
     found = Limit(passage=16, scored=12).resolved(model, model)
-    assert (model.trained_length, found.length, found.reference) == (128, 1024, 32)
+    assert (model.trained_length, found.max_length, found.reference) == (128, 1024, 32)
     with pytest.raises(UsageError, match="100 tokens is too short"):
-        Limit(**SETTINGS, length=100).resolved(model, model)
+        Limit(**SETTINGS, max_length=100).resolved(model, model)

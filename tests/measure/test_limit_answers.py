@@ -17,7 +17,7 @@ from lengthwise.report.limit_answer import limit_sentences
 from lengthwise.results import Results
 from tests.measure.copying import VOCABULARY, Sees, copying, documents_of, reading, without_repetition
 
-SETTINGS: dict[str, Any] = {"length": 512, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
+SETTINGS: dict[str, Any] = {"max_length": 512, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
 # What a model sees, then of `used_up_to` the value with its interval, and other rows: from, to.
 MODELS: dict[str, tuple[Sees, tuple[float, float, float], dict[str, tuple[Any, Any]]]] = {
     "a window": (lambda back, _: back <= 100, (91, 81, 102), {}),

@@ -20,7 +20,7 @@ from lengthwise.text import Corpus
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
-SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4, **LEVELS}
+SETTINGS: dict[str, Any] = {"max_length": 120, "short": 40, "stride": 16, "windows": 4, **LEVELS}
 
 
 def measured(model: Any, text: Any, *, evaluator: Any = None, **settings: Any) -> Any:

@@ -23,10 +23,10 @@ TEXT = Corpus.of(
     split_rule="all documents",
 )
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ppl": {"lengths": (32, 64), "segments": 2, "batch_size": 2},
+    "ppl": {"lengths": (32, 64), "windows": 2, "batch_size": 2},
     "measure": {"lengths": (64,), "windows": 2},
-    "limit": {"length": 128, "reference": 32, "windows": 4, "passage": 16, "scored": 12},
-    "longppl": {"length": 128, "short": 32, "texts": 2, "stride": 32},
+    "limit": {"max_length": 128, "reference": 32, "windows": 4, "passage": 16, "scored": 12},
+    "longppl": {"max_length": 128, "short": 32, "windows": 2, "stride": 32},
     "compare": {"lengths": (128,), "windows": 2},
 }
 WAYS: dict[str, dict[str, str]] = {

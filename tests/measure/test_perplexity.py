@@ -37,7 +37,7 @@ def markov_documents(*, vocabulary: int = 20, sizes: tuple[int, ...] = (600, 500
 
 
 def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
-    found = measured(model, documents, lengths=[8, 32, 16], segments=5, seed=3)
+    found = measured(model, documents, lengths=[8, 32, 16], windows=5, seed=3)
     windows = sample_windows(documents, 33, count=5, seed=3)
     for length in (8, 16, 32):
         losses = []
@@ -62,7 +62,7 @@ def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
 def test_every_length_has_the_same_targets(fake):
     """A model that looks at the last token alone has the same loss at every length, target by target."""
     documents, table = markov_documents()
-    found = measured(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], segments=6)
+    found = measured(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], windows=6)
     losses = [at(found.rows, "loss", length).value for length in (4, 16, 64)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)
     assert losses[0] == pytest.approx(losses[2], abs=1e-12)
@@ -73,7 +73,7 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
     documents, table = markov_documents()
     model = fake(lambda ids: scale * table[ids], 20)
     plain = fake(lambda ids: table[ids], 20)
-    settings = {"lengths": [32], "segments": 20}
+    settings = {"lengths": [32], "windows": 20}
     found = measured(model, documents, **settings).rows
     reference = measured(plain, documents, **settings).rows
     best = at(reference, "loss_best_temperature", 32)
@@ -89,7 +89,7 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
 
 def test_a_temperature_beyond_the_range_is_told(fake):
     documents, table = markov_documents()
-    found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)
+    found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], windows=8)
     assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(0.5)
     assert any("outside 0.5 .. 2.0" in note for note in found.notes)
 
@@ -102,7 +102,7 @@ def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):
 
     model = fake(logits, 320)
     with pytest.raises(Interrupted) as caught:
-        measured(model, documents, lengths=[8, 32], segments=6)
+        measured(model, documents, lengths=[8, 32], windows=6)
     partial = caught.value.partial
     assert partial.partial
     assert at(partial.rows, "loss", 8).value == pytest.approx(math.log(320))
@@ -118,4 +118,4 @@ def test_bad_logits_name_the_position(fake, documents):
         return found
 
     with pytest.raises(LengthwiseError, match=r"fake .* at position 19 of tokens \d+ to \d+ of 'doc"):
-        measured(fake(logits, 320), documents, lengths=[8, 32], segments=2)
+        measured(fake(logits, 320), documents, lengths=[8, 32], windows=2)

@@ -78,7 +78,7 @@ _LIMIT_EXPECTED: Expected = {
     "excess": lambda row, _: 0,
     "benefit": lambda row, _: 0,
 }
-_LONG = {"length": 64, "short": 16, "stride": 8, "texts": 2}
+_LONG = {"length": 64, "short": 16, "stride": 8, "windows": 2}
 _LONG_EXPECTED: Expected = {"loss": lambda row, first: _mean(first, 63)}
 _QUESTIONS = {"tasks": ("needle_multi_key",), "lengths": (512,), "samples": 1, "batch_size": 2}
 _PAIRS = {"lengths": (64,), "windows": 1}
@@ -106,7 +106,7 @@ CASES: Mapping[str, Sequence[Case]] = {
     ],
     "ppl": [
         Case(
-            {"lengths": (16, 32), "segments": 2, "batch_size": 2},
+            {"lengths": (16, 32), "windows": 2, "batch_size": 2},
             {"loss": lambda row, first: _mean(first, row.length or 0)},
         )
     ],

@@ -151,7 +151,7 @@ def test_pieces_make_the_text() -> None:
 
 def test_results_pass_through_json(model: LoadedModel, documents: Any, tmp_path: Path) -> None:
     """In memory, from a file and read again by --resume they are the same, records included."""
-    spec = Perplexity(lengths=(64, 128), segments=3)
+    spec = Perplexity(lengths=(64, 128), windows=3)
     direct = run(spec, model, documents)
     assert parse_results(json.loads(direct.to_json())) == direct
     kept = run(spec, model, documents, out=tmp_path / "run")

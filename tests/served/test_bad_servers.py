@@ -114,7 +114,7 @@ def test_a_bad_answer_ends_with_a_message_in_time(name: str, stub: Stub, endpoin
 
 def words(url: str, folder: Path, tmp_path: Path, *more: Any) -> list[Any]:
     (tmp_path / "text.txt").write_text("the old king speaks to the river. " * 40)
-    return ["ppl", url, "--tokenizer", folder, "--text", tmp_path / "text.txt", "--length", 100, *more]
+    return ["ppl", url, "--tokenizer", folder, "--text", tmp_path / "text.txt", "--lengths", 100, *more]
 
 
 @pytest.mark.parametrize("name", ["a connection that is closed", "half of JSON", "a busy server"])
@@ -198,7 +198,7 @@ def test_a_server_that_reads_another_prompt_is_refused(
     stub = serve(model=load(str(bos_folder)), **make())
     (tmp_path / "text.txt").write_text("the old king speaks to the river. " * 90)
     for given in (("ppl", stub.url, "--tokenizer", bos_folder), ("compare", bos_folder, stub.url)):
-        done = lengthwise(*given, "--text", tmp_path / "text.txt", "--length", 199)
+        done = lengthwise(*given, "--text", tmp_path / "text.txt", "--lengths", 199)
         assert done.code == 2
         assert f"does not read a prompt of 200 tokens as it is sent: {said}" in done.err
 

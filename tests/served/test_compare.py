@@ -22,7 +22,7 @@ def options(tmp_path: Path) -> list[str]:
     text.mkdir()
     for seed in range(2):
         (text / f"{seed}.txt").write_text(tiny_text(300, seed=seed))
-    return ["--text", str(text), "--split", "all", "--length", str(LENGTH), "--limit", "2"]
+    return ["--text", str(text), "--split", "all", "--lengths", str(LENGTH), "--windows", "2"]
 
 
 def rows_in(folder: Path) -> dict[str, Any]:

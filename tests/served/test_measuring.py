@@ -18,9 +18,9 @@ from lengthwise.testing import tiny_text
 from tests.served.stub import Stub
 
 SPECS: dict[str, Measurement] = {
-    "ppl": Perplexity(lengths=(32, 64), segments=3, batch_size=2),
-    "limit": Limit(length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
-    "longppl": LongPpl(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
+    "ppl": Perplexity(lengths=(32, 64), windows=3, batch_size=2),
+    "limit": Limit(max_length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
+    "longppl": LongPpl(max_length=96, short=32, stride=16, windows=2, alpha=0.1, beta=-20.0),
     "measure": Misalignment(lengths=(32,), windows=3, estimator="paper"),
 }
 WITHOUT = {"trained_length", "loss_best_temperature", "inverse_temperature", "jeffreys"}
@@ -84,7 +84,7 @@ def test_an_interrupted_run_continues(
     stub: Stub, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Subject(model=stub.url, text=text, split="all", tokenizer=str(folder))
-    spec = Perplexity(lengths=(32,), segments=4)
+    spec = Perplexity(lengths=(32,), windows=4)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     answer = stub.answer
     monkeypatch.setattr(
@@ -108,8 +108,8 @@ def test_an_interrupted_run_continues(
 
 
 def test_dry_run_measures_nothing(lengthwise: Any, stub: Stub, folder: Path, text: str) -> None:
-    words = ["ppl", stub.url, "--tokenizer", folder, "--text", text, "--split", "all", "--length", 64]
-    plan = lengthwise(*words, "--limit", 2, "--dry-run", "--json").json
+    words = ["ppl", stub.url, "--tokenizer", folder, "--text", text, "--split", "all", "--lengths", 64]
+    plan = lengthwise(*words, "--windows", 2, "--dry-run", "--json").json
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)
     # The two of the short probe, and the three of the long one.

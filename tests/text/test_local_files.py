@@ -140,7 +140,7 @@ def test_a_verb_says_it_once(folder: Path, lengthwise: Callable[..., Any], tmp_p
     from lengthwise.testing import save_tiny_model
 
     model = save_tiny_model(tmp_path / "model")
-    done = lengthwise("ppl", model, "--text", folder, "--length", 64, "--limit", 2, "--json")
+    done = lengthwise("ppl", model, "--text", folder, "--lengths", 64, "--windows", 2, "--json")
     [note] = [note for note in done.json["notes"] if "left out of the text" in note]
     for kind, count in LEFT_OUT.items():
         assert f"{count} {kind}" in note
@@ -157,7 +157,7 @@ def test_one_s_own_text_is_read_whole_and_a_split_is_named(lengthwise: Callable[
     few = load_corpus(str(texts), split="test")
     longest = next(number for number in range(18) if f"{number}.txt" not in few.documents)
     (texts / f"{longest}.txt").write_text(tiny_text(900))
-    words = ["ppl", model, "--text", texts, "--length", 100, "--limit", 2]
+    words = ["ppl", model, "--text", texts, "--lengths", 100, "--windows", 2]
     assert lengthwise(*words).code == 0
     done = lengthwise(*words, "--split", "test")
     assert done.code == 2
@@ -234,7 +234,19 @@ def test_messages_are_read_as_the_template_writes_them(
     text = tmp_path / f"chats.{kind}"
     lines = "".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS).encode()
     text.write_bytes(parquet({"messages": CHATS}) if kind == "parquet" else lines)
-    words = ["ppl", model, "--text", text, "--text-field", "messages", "--length", 64, "--limit", 2, "--json"]
+    words = [
+        "ppl",
+        model,
+        "--text",
+        text,
+        "--text-field",
+        "messages",
+        "--lengths",
+        64,
+        "--windows",
+        2,
+        "--json",
+    ]
     refused = lengthwise(*words)
     assert (refused.code, "chat template" in refused.err) == (2, True)
     tokenizer.chat_template = TEMPLATE
@@ -245,7 +257,7 @@ def test_messages_are_read_as_the_template_writes_them(
         said = "".join(f"<|end|>{each['role']}: {each['content']}\n" for each in chat)
         (written / f"{number}.txt").write_text(said)
     found = lengthwise(*words).json["provenance"]["text"]
-    plain = lengthwise("ppl", model, "--text", written, "--length", 64, "--limit", 2, "--json").json
+    plain = lengthwise("ppl", model, "--text", written, "--lengths", 64, "--windows", 2, "--json").json
     assert found["tokens"] == plain["provenance"]["text"]["tokens"]
     corpus = load_corpus(str(text), text_field="messages").rendered(tokenizer)
     assert [*corpus.documents.values()] == [*load_corpus(str(written)).documents.values()]

@@ -27,19 +27,19 @@ def test_a_verb_tokenizes_what_its_windows_need(
             "".join(f'{{"text": "{tiny_text(60, seed=n)}"}}\n'.replace(".\n ", ". ") for n in range(400))
         )
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-    whole = lengthwise("ppl", model, "--text", text, "--length", 32, "--limit", 2, "--json").json
+    whole = lengthwise("ppl", model, "--text", text, "--lengths", 32, "--windows", 2, "--json").json
     monkeypatch.setattr(parts, "FIRST", 6_400)
     tokens, found = [], []
     for windows in (2, some, 100_000):
         done = lengthwise(
-            "ppl", model, "--text", text, "--length", 32, "--limit", windows, "--dry-run", "--json"
+            "ppl", model, "--text", text, "--lengths", 32, "--windows", windows, "--dry-run", "--json"
         )
         tokens.append(done.json["text_tokens"])
         found.append(done.json["tokens_to_run"] // 32)
     assert tokens[0] < tokens[1] < tokens[2] == whole["provenance"]["text"]["tokens"]
     assert found[:2] == [2, some]
     assert found[2] > some
-    run = lengthwise("ppl", model, "--text", text, "--length", 32, "--limit", 2, "--json").json
+    run = lengthwise("ppl", model, "--text", text, "--lengths", 32, "--windows", 2, "--json").json
     assert run["provenance"]["text"]["tokens"] == tokens[0]
     assert (
         run["provenance"]["text"]["corpus_fingerprint"] == whole["provenance"]["text"]["corpus_fingerprint"]

@@ -188,7 +188,7 @@ def test_a_measured_number_stops_training_and_keeps_the_best(
         eval_dataset={"a": held_out, "b": held_out} if several else held_out,
         callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
     )
-    measurement = Perplexity(lengths=(32,), segments=2)
+    measurement = Perplexity(lengths=(32,), windows=2)
     # Behind the callback that reads the number.
     ours.add_callback(MeasureCallback(ours, measurement, TEXTS))
     ours.train()
@@ -234,9 +234,9 @@ def test_the_worse_number_is_never_taken_for_the_better(documents: Sequence[Toke
 TEXTS = [tiny_text(600, seed=seed) for seed in range(4)]
 SMALL: dict[str, dict[str, Any]] = {
     "measure": {"lengths": (16, 32), "windows": 2},
-    "ppl": {"lengths": (16, 32), "segments": 2},
-    "limit": {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
-    "longppl": {"length": 48, "short": 16, "texts": 2, "alpha": 0.0, "beta": -20.0},
+    "ppl": {"lengths": (16, 32), "windows": 2},
+    "limit": {"max_length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
+    "longppl": {"max_length": 48, "short": 16, "windows": 2, "alpha": 0.0, "beta": -20.0},
     "compare": {"lengths": (128,), "windows": 2},
     "predictions": {"lengths": (128,), "windows": 2},
     "eval": {

@@ -27,7 +27,7 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
         "corpus": str(other),
         "split": "all",
         "windows": 6,
-        "measurements": {"ppl": {"lengths": [32], "segments": 2}},
+        "measurements": {"ppl": {"lengths": [32], "windows": 2}},
         "metric": metric,
         "patience": 2,
         "keep_best": True,
@@ -43,7 +43,7 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
     best = min(range(len(numbers)), key=lambda index: numbers[index])
     assert len(numbers) == best + 1 + 2 < 20
     assert f"after step {best + 1}; {best + 3} of 20 steps" in " ".join(results.notes)
-    rows = run(Perplexity(lengths=(32,), segments=2), str(tmp_path / "run" / "model"), str(other)).rows
+    rows = run(Perplexity(lengths=(32,), windows=2), str(tmp_path / "run" / "model"), str(other)).rows
     [again] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
     assert again == pytest.approx(numbers[best], rel=1e-5)
 

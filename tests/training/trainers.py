@@ -132,7 +132,7 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
         processing_class=tiny_tokenizer(),
     )
     texts = [tiny_text(200, seed=seed) for seed in range(2)]
-    trainer.add_callback(MeasureCallback(trainer, Perplexity(lengths=(32,), segments=2), texts))
+    trainer.add_callback(MeasureCallback(trainer, Perplexity(lengths=(32,), windows=2), texts))
     assert trainer.is_fsdp_enabled == sharded
     trainer.train()
     assert isinstance(next(trainer.model.parameters()), DTensor) == sharded

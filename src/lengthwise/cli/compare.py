@@ -32,7 +32,7 @@ def compare(
     device: str = "auto",
     server: ServerOptions,
     measurement: Comparison,
-    threshold: gates.Above = None,
+    fail_above: gates.Above = None,
     fail_use: gates.Use = None,
     junit: gates.Junit = None,
     sequential: bool = False,
@@ -60,7 +60,7 @@ def compare(
         lengthwise compare ./model llama.cpp:model.gguf --b kv_cache=q8_0
         lengthwise compare ./model --out runs/a
     """
-    limits = gates.limits(threshold, fail_use, junit=junit)
+    limits = gates.limits(fail_above, fail_use, junit=junit)
     given = options.model_dump(exclude_unset=True) | server.model_dump(exclude_unset=True)
     shared = {"text": text, **given, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared, beside=second or first)

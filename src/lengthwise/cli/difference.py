@@ -18,7 +18,7 @@ def difference(
     reference: str | None = None,
     metric: tuple[str, ...] = (),
     format: Literal["csv", "latex", "markdown"] | None = None,
-    threshold: gates.Above = None,
+    fail_above: gates.Above = None,
     fail_use: gates.Use = None,
     junit: gates.Junit = None,
     as_json: AsJson = False,
@@ -45,7 +45,7 @@ def difference(
     from lengthwise.report.tables import difference_table
     from lengthwise.report.writers import to_csv, written
 
-    limits = gates.limits(threshold, fail_use, junit=junit)
+    limits = gates.limits(fail_above, fail_use, junit=junit)
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
         from lengthwise.measure.comparison import comparison_of_kept

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from lengthwise.results import Results
 
 _ABOVE = Parameter(
-    "--fail-above",
     help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
     "with 5 if it is above but within rounding.",
 )
 Above = Annotated[float | None, _ABOVE]
 _USE = Parameter(
-    "--fail-use",
     help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
     "none is clear.",
 )
@@ -35,10 +33,10 @@ Junit = Annotated[
 
 
 def limits(
-    threshold: float | None, fail_use: float | None = None, *, junit: str | None = None
+    fail_above: float | None, fail_use: float | None = None, *, junit: str | None = None
 ) -> dict[str, float]:
     """The thresholds that are given, by their options."""
-    given = {"--fail-above": threshold, "--fail-use": fail_use}
+    given = {"--fail-above": fail_above, "--fail-use": fail_use}
     for name, value in given.items():
         if value is not None and not math.isfinite(value):
             raise UsageError(f"{name} is {value}", expected="a finite number")
@@ -138,7 +136,7 @@ def use(results: Results, threshold: float) -> Gate:
         if documents < 2:
             reason = "one document gives no interval"
         undecided = (
-            f"--fail-use {threshold:g}: {reason}: read more documents (--limit), or a text that A can use"
+            f"--fail-use {threshold:g}: {reason}: read more documents (--windows), or a text that A can use"
         )
     return Gate(f"--fail-use {threshold:g}", f"the benefit lost is above {threshold:.0%}", crossed, undecided)
 

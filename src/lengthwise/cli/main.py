@@ -115,7 +115,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
         raise error
     return LengthwiseError.exit_code, (
         f"out of memory: {reason(error)}\n"
-        "fix: lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
+        "fix: lower --batch-size or the greatest --lengths, take a smaller --dtype (bfloat16), or for training "
         "batch.micro in the recipe; --dry-run estimates the need"
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
-from lengthwise.settings import KINDS, TAKEN_BY, Settings, Subject
+from lengthwise.settings import KINDS, TAKEN_BY, ServerOptions, Settings, Subject
 
 _OUTPUT = Group("Output", sort_key=3)
 Model = Annotated[
@@ -40,8 +40,9 @@ _GROUPS = {
     Subject: [Parameter(group=Group("Model and text", sort_key=2))],
     Output: [Parameter(group=_OUTPUT)],
 }
-# What all measurements have in common comes last.
-_LAST = ("seed", "batch_size", "bos")
+# The text comes first; what all measurements or all endpoints have in common comes last.
+_NUMBERS = ("lengths", "depths")
+_LAST = ("windows", "seed", "batch_size", "bos", *ServerOptions.model_fields)
 
 
 def with_fields(
@@ -85,7 +86,7 @@ def with_fields(
 def _fields(owner: type[Settings]) -> Iterator[Argument]:
     """The fields as parameters, without what pydantic checks of their types."""
     types = get_type_hints(owner)
-    for name in sorted(owner.model_fields, key=_LAST.__contains__):
+    for name in sorted(owner.model_fields, key=lambda name: (name in _LAST) - (name == "text")):
         field = owner.model_fields[name]
         marks = [mark for mark in field.metadata if isinstance(mark, Parameter)]
         if field.description:
@@ -96,6 +97,8 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
                 else []
             )
             marks.append(Parameter(help=" ".join([*field.description.split(), *only])))
+        # Numbers may follow one another: --lengths 256 512.
+        marks += [Parameter(consume_multiple=True)] if name in _NUMBERS else []
         kind = Argument.POSITIONAL_ONLY if field.is_required() else Argument.KEYWORD_ONLY
         marks += [] if field.is_required() else _GROUPS.get(owner, [])
         default = Argument.empty if field.is_required() else field.default

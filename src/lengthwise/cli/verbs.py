@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
 
 
-_FAIL_ABOVE = Parameter(
-    "--fail-above", help="Exit with 4 if at any length the value (not its interval) is above this."
-)
+_FAIL_ABOVE = Parameter(help="Exit with 4 if at any length the value (not its interval) is above this.")
 
 
 def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
@@ -35,11 +33,11 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
         subject: Subject,
         measurement: Any,
         *,
-        threshold: Annotated[float | None, _FAIL_ABOVE] = None,
+        fail_above: Annotated[float | None, _FAIL_ABOVE] = None,
         junit: gates.Junit = None,
         output: Output,
     ) -> int | None:
-        limits = gates.limits(threshold, junit=junit)
+        limits = gates.limits(fail_above, junit=junit)
         from lengthwise.measure.runner import plan_run, run
 
         if output.dry_run:
@@ -50,7 +48,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
-    return with_fields(verb, hidden=() if kind.about.fail_above else ("threshold", "junit"))
+    return with_fields(verb, hidden=() if kind.about.fail_above else ("fail_above", "junit"))
 
 
 def extend(

@@ -41,8 +41,8 @@ class Evaluation(Measurement):
         kind="eval",
         levels=("chance", "effective_length"),
         examples=(
-            "lengthwise eval smollm2-135m needle_multi_key --length 2048 --length 4096",
-            "lengthwise eval smollm2-135m babilong --mode likelihood --length 2048 --limit 20 --out runs/babilong",
+            "lengthwise eval smollm2-135m needle_multi_key --lengths 2048 4096",
+            "lengthwise eval smollm2-135m babilong --mode likelihood --lengths 2048 --samples 20 --out runs/babilong",
             "lengthwise eval ./my-model longbench_e --data LongBench/data --max-length 3500 --truncation middle",
         ),
         reads="questions",
@@ -56,15 +56,13 @@ class Evaluation(Measurement):
     """Names or groups of `lengthwise ls tasks`."""
     mode: Literal["greedy", "likelihood"] = "greedy"
     """Score greedy replies, or rank the possible answers by likelihood (for small models too)."""
-    lengths: Annotated[
-        tuple[Annotated[Whole, Ge(64)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
-    ] = (2048,)
-    """Tokens of the whole prompt, for tasks that are made up; repeat it for several."""
+    lengths: Annotated[tuple[Annotated[Whole, Ge(64)], ...], MinLen(1), Parameter(metavar="TOKENS")] = (2048,)
+    """Tokens of the whole prompt, for tasks that are made up."""
     depths: Annotated[
-        tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Parameter("--depth", metavar="PERCENT")
+        tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Parameter(metavar="PERCENT")
     ] = (0.0, 25.0, 50.0, 75.0, 100.0)
-    """Position of the answer in per cent of the context; repeat it for several."""
-    samples: Annotated[Count | None, Parameter("--limit")] = None
+    """Positions of the answer in per cent of the context."""
+    samples: Count | None = None
     """Samples at each length and depth (default 10), or rows of a data set (default all)."""
     data: str | None = None
     """Folder of LongBench's jsonl files (default: the hub)."""

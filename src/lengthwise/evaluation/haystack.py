@@ -98,7 +98,7 @@ def made_up(
         characters = sum(map(len, corpus.documents.values()))
         if max(settings.lengths) > characters:
             raise UsageError(
-                f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters"
+                f"--lengths is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters"
                 + (f": {corpus.part}" if corpus.part else ""),
                 expected=f"at most {characters}",
                 fix="use a shorter length, or more text",

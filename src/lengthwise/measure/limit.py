@@ -91,7 +91,7 @@ class Limit(WindowMeasurement):
         caches=2,
     )
 
-    length: Annotated[Count | None, Parameter("--max-length", metavar="TOKENS")] = None
+    max_length: Annotated[Count | None, Parameter(metavar="TOKENS")] = None
     """The longest context measured. Default: 16384, or eight times the trained length if that is less."""
     reference: Annotated[
         Annotated[Whole, Ge(2 * _BINS_PER_REFERENCE), MultipleOf(_BINS_PER_REFERENCE)] | None,
@@ -99,7 +99,7 @@ class Limit(WindowMeasurement):
     ] = None
     """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
     1024."""
-    windows: Annotated[Count, Parameter("--limit")] = 8
+    windows: Count = 8
     """Windows of text, from as many documents. Every second one shows how far context is used. Both numbers need
     several documents."""
     tolerance: Positive = 0.1
@@ -137,7 +137,7 @@ class Limit(WindowMeasurement):
                 fix=f"give --reference {trained - trained % _BINS_PER_REFERENCE} or less, or leave it out",
             )
         least = max(2 * reference, 4 * self.passage)
-        length = self.length or max(least, min(_LONGEST, _TIMES_TRAINED * (trained or _LONGEST)))
+        length = self.max_length or max(least, min(_LONGEST, _TIMES_TRAINED * (trained or _LONGEST)))
         allowed = min(length, model.max_positions or length)
         length = allowed - allowed % (reference // 2)
         if length < least:
@@ -146,14 +146,14 @@ class Limit(WindowMeasurement):
                 expected=f"at least {least}: twice the reference, and four passages",
                 fix="give a greater --max-length or a smaller --reference",
             )
-        return self.model_copy(update={"reference": reference, "length": length})
+        return self.model_copy(update={"reference": reference, "max_length": length})
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Of resolved settings: the longest context, R, and the rows in a bin of the excess, in tokens."""
-        assert self.length is not None
+        assert self.max_length is not None
         assert self.reference is not None
-        return self.length, self.reference, self.reference // _BINS_PER_REFERENCE
+        return self.max_length, self.reference, self.reference // _BINS_PER_REFERENCE
 
     @property
     def distances(self) -> list[int]:

@@ -59,9 +59,7 @@ _METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
 )
 
 # Settings that a run on the key tokens of another must share with it.
-_FLAGS = {
-    "length": "--max-length", "short": "--short", "stride": "--stride", "texts": "--limit", "seed": "--seed"
-}  # fmt: skip
+_SHARED = ("max_length", "short", "stride", "windows", "seed")
 
 
 class LongPpl(WindowMeasurement):
@@ -94,20 +92,18 @@ class LongPpl(WindowMeasurement):
         no_facts=("key_tokens",),
         one_by_one=True,
     )
-    wanted = "texts"
-
     evaluator: Annotated[str | None, Parameter(metavar="MODEL")] = None
     """The model that finds the key tokens; its tokenizer may differ. Default: the measured model."""
     key_tokens: Annotated[str | None, Parameter(metavar="RUN")] = None
     """Instead of an evaluator: the key tokens of an earlier run with the same text and settings."""
-    length: Annotated[Count, Parameter("--max-length", metavar="TOKENS")] = 8192
+    max_length: Annotated[Count, Parameter(metavar="TOKENS")] = 8192
     """Tokens of each text (the evaluator's)."""
     short: Annotated[Count, Parameter(metavar="TOKENS")] = 4096
     """The short context, K."""
     stride: Annotated[Count | None, Parameter(metavar="TOKENS")] = None
     """Tokens by which the short windows advance: a short context is K to K + stride - 1 tokens. Default: K / 4."""
-    texts: Annotated[Count, Parameter("--limit")] = 8
-    """Texts."""
+    windows: Count = 8
+    """Windows of text, each of max_length tokens."""
     alpha: Annotated[Finite, Ge(0), PYTHON_ONLY] = 2.0
     """Nats by which all context must lower the loss of a key token."""
     beta: Annotated[Finite, PYTHON_ONLY] = -2.0
@@ -121,9 +117,9 @@ class LongPpl(WindowMeasurement):
     @model_validator(mode="after")
     def _check(self) -> Self:
         longest = self.short + self.advance
-        if self.length <= longest:
+        if self.max_length <= longest:
             raise UsageError(
-                f"texts of {self.length} tokens have none whose short context, up to {longest} tokens "
+                f"texts of {self.max_length} tokens have none whose short context, up to {longest} tokens "
                 f"(short {self.short} + stride {self.advance}), leaves anything out",
                 expected=f"more than {longest} tokens",
                 fix="give a greater --max-length, or a smaller --short and --stride",
@@ -154,14 +150,14 @@ class LongPpl(WindowMeasurement):
             records = self._earlier().records.values()
             places = [(found["document"], found["start"], found["end"], found) for found in records]
         else:
-            for window in self.sampled(tokens, self.length):
+            for window in self.sampled(tokens, self.max_length):
                 name = window.document_id
                 _, offsets = _encode(other, whole[name])
-                begin, end = offsets[window.start, 0], offsets[window.start + self.length - 1, 1]
+                begin, end = offsets[window.start, 0], offsets[window.start + self.max_length - 1, 1]
                 places.append((name, int(begin), int(end), None))
         # The first short window is the beginning, which is read with all context.
-        windows = -(-(self.length - self.short) // self.advance) - 1
-        finding = self.length + windows * (self.short + self.advance)
+        windows = -(-(self.max_length - self.short) // self.advance) - 1
+        finding = self.max_length + windows * (self.short + self.advance)
         items = []
         for index, (name, begin, end, found) in enumerate(places):
             content = whole.get(name, "")[begin:end]
@@ -171,15 +167,17 @@ class LongPpl(WindowMeasurement):
                     f"characters {begin} to {end} of {name!r} are not the text that the key tokens were found in",
                     expected="the text of the earlier run",
                 )
-            to_read = self.length if found is not None else finding + (0 if model is other else self.length)
+            to_read = (
+                self.max_length if found is not None else finding + (0 if model is other else self.max_length)
+            )
             items.append(
                 Item(
-                    key=f"longppl/L{self.length}/K{self.short}/t{index:04d}",
+                    key=f"longppl/L{self.max_length}/K{self.short}/t{index:04d}",
                     facts={"document": name, "start": begin, "end": end, "crc": crc},
                     content=(content, found),
                     tokens=to_read,
-                    longest=self.length,
-                    stretch=self.length,
+                    longest=self.max_length,
+                    stretch=self.max_length,
                     words=f"characters {begin} to {end - 1} of {name!r}",
                 )
             )
@@ -260,7 +258,7 @@ class LongPpl(WindowMeasurement):
                 estimator=estimator,
                 metric=metric,
                 unit=unit,
-                length=self.length,
+                length=self.max_length,
                 n=sum(record[count] for record in records),
             )
             for metric, unit, value, count, estimator in (_METRICS if records else ())
@@ -272,10 +270,10 @@ class LongPpl(WindowMeasurement):
         records = results.records.values()
         notes = super().notes(model, other, items, results)
         trained = results.provenance["measurement"]["evaluator_trained"]
-        if trained is not None and trained < self.length:
+        if trained is not None and trained < self.max_length:
             notes.append(
                 f"The evaluator was trained for {trained} tokens, so its key tokens in texts of "
-                f"{self.length} are no guide to what needs far context."
+                f"{self.max_length} are no guide to what needs far context."
             )
         if records and not any(record["key_tokens"] for record in records):
             notes.append("LongPPL is not defined: no token of these texts needs far context.")
@@ -291,12 +289,12 @@ class LongPpl(WindowMeasurement):
         if earlier.kind != self.about.kind:
             raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
         settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
-        other = [flag for name, flag in _FLAGS.items() if settings[name] != own[name]]
+        other = [name for name in _SHARED if settings[name] != own[name]]
         if other:
             raise UsageError(
-                f"the key tokens in {self.key_tokens} were found with other settings ({', '.join(other)})",
+                f"the key tokens in {self.key_tokens} were found with another {', '.join(other)}",
                 expected="the settings of that run",
-                fix=" ".join(f"{flag} {settings[name]}" for name, flag in _FLAGS.items()),
+                fix=" ".join(f"--{name.replace('_', '-')} {settings[name]}" for name in _SHARED),
             )
         return earlier
 

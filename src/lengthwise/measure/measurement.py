@@ -161,9 +161,8 @@ class Measurement(Settings):
 class WindowMeasurement(Measurement):
     """A measurement that reads views of windows of a text."""
 
-    wanted: ClassVar[str] = "windows"
-    """The field that says how many stretches of text are wanted, and what they are called."""
-
+    windows: Count = 32
+    """Windows of text."""
     seed: Seed = 0
     """Seed of the choice of windows."""
     bos: Literal["auto", "always", "never"] = "auto"
@@ -189,8 +188,7 @@ class WindowMeasurement(Measurement):
 
     def sampled(self, text: Any, tokens: int) -> list[Window]:
         """As many windows of `tokens` tokens as are wanted, or as the text holds."""
-        wanted = getattr(self, self.wanted)
-        return sample_windows(text, tokens, count=wanted, seed=self.seed, allow_fewer=True)
+        return sample_windows(text, tokens, count=self.windows, seed=self.seed, allow_fewer=True)
 
     def by_size(self, windows: Sequence[Window], sizes: Iterable[int]) -> Iterator[tuple[int, int, Window]]:
         """(size, index, window): each batch of windows at all sizes, ascending, before the next batch."""
@@ -246,21 +244,20 @@ class WindowMeasurement(Measurement):
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """How many stretches of each size the text holds, and the tokens to read."""
         samples = {
-            f"{self.wanted} of {tokens} tokens": f"{available} of {getattr(self, self.wanted)}"
+            f"windows of {tokens} tokens": f"{available} of {self.windows}"
             for tokens, available in self._available(items)
         }
         return {"samples": samples, "tokens_to_run": sum(item.tokens for item in items)}
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """How views begin, and whether the text has fewer stretches than wanted."""
-        wanted = getattr(self, self.wanted)
-        few = FEW + " {} {} of {} tokens without overlap, fewer than the {} wanted."
+        few = FEW + " {} windows of {} tokens without overlap, fewer than the {} wanted."
         return [
             self.bos_note(model),
             *(
-                few.format(available, self.wanted, tokens, wanted)
+                few.format(available, tokens, self.windows)
                 for tokens, available in self._available(items)
-                if available < wanted
+                if available < self.windows
             ),
         ]
 

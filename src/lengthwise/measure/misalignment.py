@@ -59,17 +59,19 @@ class Misalignment(WindowMeasurement):
         fail_above="jeffreys",
         examples=(
             "lengthwise measure smollm2-135m",
-            "lengthwise measure ./my-model --length 512 --length 1024 --out runs/mine",
+            "lengthwise measure ./my-model --lengths 512 1024 --out runs/mine",
             "lengthwise measure ./my-model --text notes/ --split all --json > results.json",
             "lengthwise measure ./my-model --fail-above 0.05",
         ),
     )
 
-    lengths: Annotated[
-        tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
-    ] = (256, 512, 1024)
-    """Context length in tokens, the L of Eq. 2; repeat it for several."""
-    windows: Annotated[Count, Parameter("--limit")] = 16
+    lengths: Annotated[tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Parameter(metavar="TOKENS")] = (
+        256,
+        512,
+        1024,
+    )
+    """Context lengths in tokens, the L of Eq. 2."""
+    windows: Count = 16
     """Windows of text at each length."""
     estimator: Literal["lattice", "paper"] = "lattice"
     """paper samples Eq. 2 as it is written; lattice estimates the same with narrower intervals in equal time."""

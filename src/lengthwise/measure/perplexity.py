@@ -65,18 +65,18 @@ class Perplexity(WindowMeasurement):
         fail_above="perplexity",
         examples=(
             "lengthwise ppl smollm2-135m",
-            "lengthwise ppl tiny-books --length 128 --length 256 --length 512 --limit 64",
+            "lengthwise ppl tiny-books --lengths 128 256 512 --windows 64",
             "lengthwise ppl ./my-model --adapter runs/lora/model --out runs/ppl",
         ),
     )
-    wanted = "segments"
-
-    lengths: Annotated[
-        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
-    ] = (256, 512, 1024)
-    """Context length in tokens; repeat it for several. Each divides the greatest."""
-    segments: Annotated[Count, Parameter("--limit")] = 32
-    """Segments of text, each as long as the greatest length."""
+    lengths: Annotated[tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter(metavar="TOKENS")] = (
+        256,
+        512,
+        1024,
+    )
+    """Context lengths in tokens. Each divides the greatest."""
+    windows: Count = 32
+    """Windows of text, each as long as the greatest length."""
     position_bins: Annotated[Count, PYTHON_ONLY] = 8
     """Bins of the loss by position in the window, at the greatest length."""
 
@@ -93,28 +93,26 @@ class Perplexity(WindowMeasurement):
         return self
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
-        """Every segment at every length."""
+        """Every window at every length."""
         longest = max(self.lengths)
-        segments = self.sampled(text, longest + 1)
+        windows = self.sampled(text, longest + 1)
         return [
-            self.item(f"L{length}/s{index:04d}", segment, length, tokens=longest, length=length)
-            for length, index, segment in self.by_size(segments, self.lengths)
+            self.item(f"L{length}/s{index:04d}", window, length, tokens=longest, length=length)
+            for length, index, window in self.by_size(windows, self.lengths)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """The sums of each segment; those at other temperatures come from whole distributions."""
+        """The sums of each window; those at other temperatures come from whole distributions."""
         import torch
 
         from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
         want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS
-        # A batch has as many windows as batch_size segments hold, so that a short length fills it too.
-        segments = [item.content.ids for item in items]
-        labels = [each for ids in segments for each in ids[1:].reshape(-1, length)]
-        views = [
-            view(ids, start, length, bos_id) for ids in segments for start in range(0, len(ids) - 1, length)
-        ]
+        # A batch has as many windows as batch_size long windows hold, so that a short length fills it too.
+        long = [item.content.ids for item in items]
+        labels = [each for ids in long for each in ids[1:].reshape(-1, length)]
+        views = [view(ids, start, length, bos_id) for ids in long for start in range(0, len(ids) - 1, length)]
         readings = [
             Reading(tokens=tokens, labels=following, want=want)
             for tokens, following in zip(views, labels, strict=True)

@@ -115,11 +115,9 @@ class Layout:
 class RepeatedWindows(WindowMeasurement):
     """What measurements of such pairs share: their lengths, and the items."""
 
-    lengths: Annotated[
-        tuple[Annotated[Whole, Ge(SHORTEST)], ...] | None, Parameter("--length", metavar="TOKENS")
-    ] = None
-    """Tokens of the windows; repeat it for several. Default: 4096; with read=decode 256, 512, ..., 4096."""
-    windows: Annotated[Count, Parameter("--limit")] = 4
+    lengths: Annotated[tuple[Annotated[Whole, Ge(SHORTEST)], ...] | None, Parameter(metavar="TOKENS")] = None
+    """Tokens of the windows. Default: 4096; with read=decode 256, 512, ..., 4096."""
+    windows: Count = 4
     """Pairs of windows, from as many documents; each is read at every length."""
     decode: Annotated[Seed, Parameter(metavar="TOKENS")] = 0
     """Only the last tokens of each window count, as with read=decode=N, which sets it."""
@@ -139,12 +137,12 @@ class RepeatedWindows(WindowMeasurement):
         if not lengths or (decode and min(lengths) < 2 * decode):
             raise UsageError(
                 f"{decode} tokens of windows of {min(lengths, default=0)} would be read one by one",
-                expected=f"windows of {2 * decode} tokens or more (--length), or a smaller read=decode=N",
+                expected=f"windows of {2 * decode} tokens or more (--lengths), or a smaller read=decode=N",
             )
         if cached_from >= min(lengths):
             raise UsageError(
                 f"windows of {min(lengths)} tokens are read in one pass of {cached_from}: no cache is read",
-                expected=f"windows of more than {cached_from} tokens (--length), or a smaller read=chunks=N",
+                expected=f"windows of more than {cached_from} tokens (--lengths), or a smaller read=chunks=N",
             )
         resolved = {"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
         return self.model_copy(update=resolved)

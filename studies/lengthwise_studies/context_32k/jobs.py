@@ -127,15 +127,15 @@ def jobs(scale: Scale, texts: Path, out: Path) -> Iterator[Job]:
                 "chunks=512",
                 "--max-length",
                 str(scale.served),
-                "--limit",
+                "--windows",
                 str(scale.windows),
             )
             yield _run(name, f"served-{model}", (*words, *_into(out, name)), model)
     for length in scale.prompts:
         for family, tasks in TASKS.items():
             name = f"tasks-{family}-{length}"
-            words = ("eval", scale.model, *tasks, "--mode", "likelihood", "--length", str(length))
-            words += ("--limit", str(scale.questions), "--dtype", "bfloat16")
+            words = ("eval", scale.model, *tasks, "--mode", "likelihood", "--lengths", str(length))
+            words += ("--samples", str(scale.questions), "--dtype", "bfloat16")
             job = _run(name, f"tasks-{length}", (*words, *_into(out, name)), scale.model)
             yield replace(job, after=(first,))
     # Beyond the context YaRN may help; this is what it costs within.
@@ -160,8 +160,8 @@ def _caches(scale: Scale, model: str, lane: str, texts: Path, out: Path) -> Iter
     for text, words in _texts(texts).items():
         for cache in CACHES:
             name = f"cache-{model}-{text}-{cache}"
-            how = ("--dtype", "bfloat16", "--b", f"kv_cache={cache}", "--limit", str(scale.windows))
-            how += tuple(word for length in scale.lengths for word in ("--length", str(length)))
+            how = ("--dtype", "bfloat16", "--b", f"kv_cache={cache}", "--windows", str(scale.windows))
+            how += tuple(word for length in scale.lengths for word in ("--lengths", str(length)))
             yield _run(
                 name, f"{lane}-{text}", ("compare", model, model, *words, *how, *_into(out, name)), model
             )
@@ -170,7 +170,7 @@ def _caches(scale: Scale, model: str, lane: str, texts: Path, out: Path) -> Iter
 def _limit(
     name: str, lane: str, model: str, length: int, words: tuple[str, ...], scale: Scale, out: Path
 ) -> Job:
-    how = ("--max-length", str(length), "--reference", str(scale.reference), "--limit", str(scale.windows))
+    how = ("--max-length", str(length), "--reference", str(scale.reference), "--windows", str(scale.windows))
     words = ("limit", model, *words, "--dtype", "bfloat16", *how, *_into(out, name))
     return _run(name, lane, words, scale.model)
 

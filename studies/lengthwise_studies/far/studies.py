@@ -87,7 +87,7 @@ def questions(*tasks: str, **settings: Any) -> dict[str, Any]:
     return {"tasks": list(tasks or (NEEDLE,)), "mode": "likelihood", **usual, **settings}
 
 
-LOSSES = {"lengths": [1024, 2048], "segments": 8}
+LOSSES = {"lengths": [1024, 2048], "windows": 8}
 
 
 ON_BOOKS = (CONTROL, REPEATS)
@@ -99,15 +99,15 @@ _CODE_NOTE = (
 )
 _LONG_TEXTS: dict[str, Any] = {
     "measures": {
-        "perplexity": {"lengths": [1024, 4096, 8192], "segments": 6},
-        "longppl": {"length": 8192, "short": 1024, "stride": 1024, "texts": 4},
+        "perplexity": {"lengths": [1024, 4096, 8192], "windows": 6},
+        "longppl": {"max_length": 8192, "short": 1024, "stride": 1024, "windows": 4},
         # Half as long again as the trained length, so that a limit at its end can be seen.
-        "limit": {"length": 12288, "windows": 3},
+        "limit": {"max_length": 12288, "windows": 3},
     },
     "smoke": {
-        "perplexity": {"lengths": [64, 128], "segments": 2},
-        "longppl": {"length": 128, "short": 32, "texts": 2},
-        "limit": {"length": 256, "reference": 32, "windows": 2, "passage": 16, "scored": 12},
+        "perplexity": {"lengths": [64, 128], "windows": 2},
+        "longppl": {"max_length": 128, "short": 32, "windows": 2},
+        "limit": {"max_length": 256, "reference": 32, "windows": 2, "passage": 16, "scored": 12},
     },
     "notes": (
         NOTES[0],
@@ -143,7 +143,7 @@ def _part(
     small = replace(
         scale,
         model="tiny-books",
-        measures=smoke or {"eval": asked, "perplexity": {"lengths": [64, 128], "segments": 2}},
+        measures=smoke or {"eval": asked, "perplexity": {"lengths": [64, 128], "windows": 2}},
         steps=2,
         changes=("length=64", "positions.target_length=256"),
     )
@@ -185,7 +185,7 @@ _PARTS = (
         measures={
             "eval": questions(),
             "perplexity": LOSSES,
-            "recall": {"distances": [2048, 7500], "pairs": 8},
+            "recall": {"distances": [2048, 7500], "windows": 8},
         },
     ),
     _part("far-tracking", "Where someone is", _THREE, (REPEATS, CONTROL, ANSWERS), tasks=TRACKING),
@@ -224,9 +224,7 @@ _PARTS = (
     _part("far-parts", "Skips, repeats, and both", _SIX),
     _part("far-reach", "Loss, LongPPL and the useful context", _SIX, **_LONG_TEXTS),
     _beyond("far-extension", 2, 12_000, CONTROL, HALF),
-    _beyond(
-        "far-yarn-4", 4, 20_000, CONTROL, REPEATS, losses={"lengths": [1024, 8192, 16384], "segments": 4}
-    ),
+    _beyond("far-yarn-4", 4, 20_000, CONTROL, REPEATS, losses={"lengths": [1024, 8192, 16384], "windows": 4}),
 )
 PARTS = {part.experiment.kind: part for part in _PARTS}
 """By the kind of their results."""

@@ -28,7 +28,7 @@ def model_arm(
         factor=times if method else 1,
         measures={
             "misalignment": {"lengths": [length], "windows": samples["windows"]},
-            "perplexity": {"lengths": [length, times * length], "segments": samples["segments"]},
+            "perplexity": {"lengths": [length, times * length], "windows": samples["segments"]},
         },
         compared=False,
     )

@@ -143,8 +143,8 @@ class Size:
         passage = {"passage": min(64, self.trained // 4), "scored": min(48, self.trained // 6)}
         found: dict[str, dict[str, Any]] = {
             "misalignment": {"lengths": [window], "windows": windows},
-            "perplexity": {"lengths": tokens(self.lengths), "segments": segments},
-            "recall": {"distances": tokens(self.distances), "pairs": pairs, **passage},
+            "perplexity": {"lengths": tokens(self.lengths), "windows": segments},
+            "recall": {"distances": tokens(self.distances), "windows": pairs, **passage},
         }
         if self.question_lengths:
             samples = {"depths": list(DEPTHS), "samples": self.questions}

@@ -85,7 +85,7 @@ class Design:
         """The same targets at every length."""
         return LongPerplexity(
             lengths=self.tokens(self.size.lengths),
-            segments=self.segments,
+            windows=self.segments,
             tempered=self.tokens(self.tempered),
         )
 

@@ -189,9 +189,11 @@ def _begins(
     if clear is None or _value(clear) <= high:
         return low, high
     faint, after = (_value(at.get((name, longest))) for name in ("before", "after"))
-    if not AS_ROUNDING[0] * floor <= faint <= AS_ROUNDING[1] * floor:
+    if faint > AS_ROUNDING[1] * floor:
         return low, high
-    return int(clear.ci_low or 0) if after > FAR_LARGER * faint else low, int(clear.ci_high or 0)
+    # Far below rounding, single tokens were rounded otherwise, or a difference begins slowly.
+    rounding = faint >= AS_ROUNDING[0] * floor and after > FAR_LARGER * faint
+    return int(clear.ci_low or 0) if rounding else low, int(clear.ci_high or 0)
 
 
 def _faint(

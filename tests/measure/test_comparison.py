@@ -253,6 +253,20 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
             "from a place",
             (128, 256),
         ),
+        # What is far below rounding is rounding of single tokens, or a slow beginning.
+        (
+            (0.0, 0.0, 0.0, 0.3, 0.3),
+            {
+                "begins": 256,
+                "exact_up_to": 128,
+                "before": 1e-4,
+                "after": 0.3,
+                "one_sided": 0.1,
+                "floor_a": 0.02,
+            },
+            "from a place",
+            (128, 256),
+        ),
         ((0.05, 0.3, 0.3, 0.3, 0.3), {}, "all positions", None),
         ((0.2, 0.2, 0.2, 0.2, 0.2), {"tenth_share": 0.99, "largest": 4.0}, "some tokens", None),
         (

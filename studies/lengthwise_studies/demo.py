@@ -133,7 +133,7 @@ def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], **measured
             "{measures[limit][length]} tokens, compared with the last {measures[limit][reference]}.",
         ),
     )
-    smoke = {"length": 256, "reference": 32, "windows": 2}
+    smoke = {"max_length": 256, "reference": 32, "windows": 2}
     scales = {
         "default": Scale(model=model, measures={"limit": measured}),
         "smoke": Scale(model="tiny-books", measures={"limit": smoke}),
@@ -156,9 +156,9 @@ DEMO = Study(
         "far the two predictions disagree). They are always shown apart, because only the second is alignment.",
     ),
     parts=(
-        _limit("tiny-books", 4, "auto", length=1024, reference=32, windows=12),
+        _limit("tiny-books", 4, "auto", max_length=1024, reference=32, windows=12),
         # The tolerance is a tenth of a nat: bfloat16 is exact enough, and much faster.
-        _limit("smollm2-135m", 2, "fast", length=8192, reference=1024, windows=1),
+        _limit("smollm2-135m", 2, "fast", max_length=8192, reference=1024, windows=1),
         REAL_MODEL.part(
             _real_sections,
             {

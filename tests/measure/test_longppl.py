@@ -85,7 +85,7 @@ def test_it_is_what_the_published_package_gives(
     losses, keys = 0.0, 0
     for record in found.records.values():
         text = corpus.documents[record["document"]][record["start"] : record["end"]]
-        assert len(evaluator.tokenizer(text).input_ids) == SETTINGS["length"]
+        assert len(evaluator.tokenizer(text).input_ids) == SETTINGS["max_length"]
         theirs = published(text, model, evaluator)
         assert theirs["n_key_token"] == record["key_tokens"] > 0
         assert theirs["longppl"] == pytest.approx(np.exp(record["key_loss"] / record["key_tokens"]), rel=1e-5)

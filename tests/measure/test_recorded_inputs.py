@@ -72,13 +72,13 @@ class Case:
     """Whether tokens are left out, with the positions of the others kept."""
 
 
-_LIMIT = {"length": 64, "reference": 16, "windows": 1, "passage": 8, "scored": 6}
+_LIMIT = {"max_length": 64, "reference": 16, "windows": 1, "passage": 8, "scored": 6}
 _LIMIT_EXPECTED: Expected = {
     "loss": lambda row, _: LOW,
     "excess": lambda row, _: 0,
     "benefit": lambda row, _: 0,
 }
-_LONG = {"length": 64, "short": 16, "stride": 8, "windows": 2}
+_LONG = {"max_length": 64, "short": 16, "stride": 8, "windows": 2}
 _LONG_EXPECTED: Expected = {"loss": lambda row, first: _mean(first, 63)}
 _QUESTIONS = {"tasks": ("needle_multi_key",), "lengths": (512,), "samples": 1, "batch_size": 2}
 _PAIRS = {"lengths": (64,), "windows": 1}

@@ -130,7 +130,7 @@ def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], **measured
         arms=(Arm(name="as it is"), Arm(name=f"YaRN x{factor:g}", method="yarn", factor=factor)),
         notes=(
             "Windows of held-out books, the same in both arms: {measures[limit][windows]}. Context up to "
-            "{measures[limit][length]} tokens, compared with the last {measures[limit][reference]}.",
+            "{measures[limit][max_length]} tokens, compared with the last {measures[limit][reference]}.",
         ),
     )
     smoke = {"max_length": 256, "reference": 32, "windows": 2}

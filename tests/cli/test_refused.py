@@ -43,6 +43,7 @@ VALUES = {
     "measure": (2, "MODEL requires an argument"),
     f"measure {{model}} {M} --estimator latice": (2, "latice", "lattice", "paper"),
     f"measure {{model}} {TEXT} --lengths many": (2, "--lengths", "many"),
+    f"measure --lengths 16 32 {{model}} {TEXT}": (2, "MODEL requires", "write other words before them"),
     f"measure {{model}} {TEXT} --lengths 0": (2, "lengths is 0", "greater than or equal to"),
     f"measure {{model}} {TEXT} --windows 0": (2, "windows is 0", "greater than or equal to 1"),
     f"measure {{model}} {M} --seed -1": (2, "seed is -1", "greater than or equal to 0"),

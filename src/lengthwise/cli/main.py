@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from keyword import iskeyword
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 
 import lengthwise
 from lengthwise.cli import verbs
-from lengthwise.cli.options import with_fields
+from lengthwise.cli.options import SEVERAL, with_fields
 from lengthwise.cli.output import in_plain_signs
 from lengthwise.errors import (
     TERMINATED,
@@ -107,6 +107,9 @@ def _explained(error: BaseException) -> tuple[int, str]:
             return TERMINATED, f"terminated: {error}".removesuffix(": ")
         case KeyboardInterrupt():
             return Interrupted.exit_code, "interrupted"
+        case MissingArgumentError() if not set(SEVERAL).isdisjoint(error.root_input_tokens or ()):
+            fix = f"{' and '.join(SEVERAL)} take all that follows them: write other words before them"
+            return UsageError.exit_code, f"{error}\nfix: {fix}"
         case CycloptsError():
             return UsageError.exit_code, str(error)
         case LengthwiseError():

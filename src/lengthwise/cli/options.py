@@ -41,8 +41,9 @@ _GROUPS = {
     Output: [Parameter(group=_OUTPUT)],
 }
 # The text comes first; what all measurements or all endpoints have in common comes last.
-_NUMBERS = ("lengths", "depths")
 _LAST = ("windows", "seed", "batch_size", "bos", *ServerOptions.model_fields)
+SEVERAL = ("--lengths", "--depths")
+"""Options that take several values, as in --lengths 256 512."""
 
 
 def with_fields(
@@ -97,8 +98,7 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
                 else []
             )
             marks.append(Parameter(help=" ".join([*field.description.split(), *only])))
-        # Numbers may follow one another: --lengths 256 512.
-        marks += [Parameter(consume_multiple=True)] if name in _NUMBERS else []
+        marks += [Parameter(consume_multiple=True)] if f"--{name}" in SEVERAL else []
         kind = Argument.POSITIONAL_ONLY if field.is_required() else Argument.KEYWORD_ONLY
         marks += [] if field.is_required() else _GROUPS.get(owner, [])
         default = Argument.empty if field.is_required() else field.default

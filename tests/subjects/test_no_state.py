@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lengthwise import extend
+from lengthwise.checkpoints.hidden import cache_argument
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Branch, LoadedModel, Reading
@@ -104,6 +105,9 @@ def is_refused(kind: str, path: str) -> bool:
     if path == "one pass" or kind not in ("mamba", "states inside its layers"):
         return False
     model = made(kind, PATHS[path])
+    # Before transformers 5.24 Mamba's forward pass calls its states `cache_params`, and returns them elsewhere.
+    if kind == "mamba" and cache_argument(model.model) is not None:
+        return False
     for branches in (False, True):
         with pytest.raises(UsageError, match="cache"):
             model.read([reading(LENGTH, 0, branches=branches)])

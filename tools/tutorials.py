@@ -1,6 +1,6 @@
-"""Runs the blocks of a tutorial in the order of its page, in one folder. `make tutorials` writes the outputs.
+"""Runs the blocks of a page of docs/use that states its cost, in order, in one folder. `make tutorials` writes the outputs.
 
-    python -m tools.tutorials [measure extend finetune own-loop compare]
+    python -m tools.tutorials [measure extend train own-loop compare]
 
 `tests/tools/test_tutorials.py` runs the same blocks in small. A page is plain Markdown, of which this file reads:
 
@@ -41,8 +41,7 @@ from typing import Any
 from lengthwise.machine import processor
 
 ROOT = Path(__file__).parents[1]
-TUTORIALS = ROOT / "docs" / "tutorials"
-PAGES = sorted(TUTORIALS.glob("*.md"))
+PAGES = sorted(path for path in (ROOT / "docs" / "use").glob("*.md") if "<!-- cost -->" in path.read_text(encoding="utf-8"))
 
 _ITEM = re.compile(
     r"(?:<!-- (?P<mark>not run|small only): [^\n]* -->\n)?```(?P<language>bash|python)\n(?P<code>.*?)```\n"

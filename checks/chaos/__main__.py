@@ -3,7 +3,7 @@
     python checks/chaos [--seed N] [--minutes 30] [--only kill recipe ...] [--small]
 
 One line a trial on standard error, a table at the end, exit code 1 if any promise of
-docs/explanation/guarantees.md failed. As many campaigns run at once as there are cores; the trials of each
+docs/evidence/guarantees.md failed. As many campaigns run at once as there are cores; the trials of each
 follow from the seed and its name alone.
 """
 

@@ -7,7 +7,7 @@ Linear attention with an output projection reads the last n tokens as
 
 With l <= l_test, k = l_test - l, the near view v = g(x[-l:]) and the far view r = g of the other k tokens
 (with the same last token as query), the whole view is exactly u = (l v + k r) / l_test. Everything below follows
-from this (`docs/explanation/theory.md`).
+from this (`docs/evidence/theory.md`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ token t that is attended to. All that it can compute is a table of four numbers 
 The objective (Eq. 8) averages the squared error over the prefixes of lengths 1 .. L. It depends on a string
 through its last bit and its number of ones alone, so expectations are sums of at most 2 * L terms. With
 one head dimension the table has rank 1 (the paper's scalar proof); with two or more it is free
-(`docs/explanation/theory.md`).
+(`docs/evidence/theory.md`).
 
 A table is a tensor [2, 2] or, of S models, [S, 2, 2], in fp64. Tasks are those of `tasks` with fair bits.
 """
@@ -51,7 +51,7 @@ NOTES = (
     "Exact errors and losses are by enumeration in fp64, over the last bit and the number of ones.",
     "Trained: Adam on sampled strings of length 10, every prefix predicted (Eq. 8); the interval is "
     "from the best to the worst seed.",
-    "The bounds are our own constants for theorem 2 (`docs/explanation/theory.md`); the paper states an order.",
+    "The bounds are our own constants for theorem 2 (`docs/evidence/theory.md`); the paper states an order.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The bounds as formulas, and their errata (docs/explanation/sparsity.md)."""
+"""The bounds as formulas, and their errata (docs/evidence/sparsity.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed in Appendix D, beside what is meant: the entries of docs/explanation/errata.md on the objective."""
+"""What is printed in Appendix D, beside what is meant: the entries of docs/evidence/errata.md on the objective."""
 
 from __future__ import annotations
 

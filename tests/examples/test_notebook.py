@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorials" / "notebook.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "use" / "notebook.ipynb"
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/explanation/methods.md: rope methods' frequencies and samplers' position ids.
+"""The pictures of docs/definitions/methods.md: rope methods' frequencies and samplers' position ids.
 
 python -m tools.docs.method_pictures docs/figures
 """

@@ -51,7 +51,7 @@ def _measured() -> Iterator[str]:
     )
     yield table(["verb", "question", "class", "metric of `--fail-above`"], rows)
     yield "## Estimators\n"
-    yield "Of misalignment: `lengthwise measure --estimator`. [Both are unbiased](../explanation/measuring.md).\n"
+    yield "Of misalignment: `lengthwise measure --estimator`. [Both are unbiased](../definitions/measuring.md).\n"
     yield table(["name", "what"], ((code(name), plain(what)) for name, what in ESTIMATORS.items()))
 
 
@@ -100,7 +100,7 @@ def _extension() -> Iterator[str]:
     home = "lengthwise.positions"
     yield "## Rope methods\n"
     yield (
-        "`lengthwise extend --method`, `extend.method` in a recipe. [Methods](../explanation/methods.md) has "
+        "`lengthwise extend --method`, `extend.method` in a recipe. [Methods](../definitions/methods.md) has "
         "formulas and sources.\n"
     )
     yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ROPE_METHODS.items()))
@@ -121,7 +121,7 @@ def _extension() -> Iterator[str]:
 def _training() -> Iterator[str]:
     yield "## Views\n"
     yield (
-        "`views` in a recipe: how the two views of a sample differ. [Training](../how-to/training.md#views) compares "
+        "`views` in a recipe: how the two views of a sample differ. [Training](../use/objective.md#views) compares "
         "them.\n"
     )
     rows = ((code(name), plain(what), plain(rewards)) for name, (what, rewards) in VIEWS.items())
@@ -149,7 +149,7 @@ def _named() -> Iterator[str]:
     yield "`lengthwise train NAME`, `lengthwise cp NAME`. [Recipe keys](recipe.md) explains what is in them.\n"
     yield table(["name", "what"], ((code(one["name"]), plain(one["what"])) for one in recipes()))
     yield "## Studies\n"
-    yield "`lengthwise reproduce NAME`. [The papers, run here](../explanation/paper-tables.md) has their verdicts.\n"
+    yield "`lengthwise reproduce NAME`. [The papers, run here](../evidence/papers.md) has their verdicts.\n"
     rows = ((plain(one["about"]), code(one["name"]), plain(one["what"])) for one in studies())
     yield table(["about", "name", "what it shows"], rows)
 

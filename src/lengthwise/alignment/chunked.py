@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Bytes of logits in a chunk, and pairs. Each chunk reads and writes the whole head gradient, whose share of the time
 # depends on the rows alone. On a CPU fewer than about 500 leave speed behind. On an H100 (bf16, summed in fp32) 2,048
 # rows took 22 % more time than the products without that sum, 4,096 rows 11 %; the next half would be small, and its
-# logits larger than the head at d = 4,096. docs/explanation/performance.md has the sweep.
+# logits larger than the head at d = 4,096. docs/evidence/performance.md has the sweep.
 _CHUNK_BYTES = {"cpu": 96 * 2**20}
 _CHUNK_BYTES_ELSEWHERE = 2**30
 _CHUNK_PAIRS_ELSEWHERE = 2048

@@ -1,7 +1,7 @@
 """The elementwise part of the fused objective as GPU kernels: the contract and formulas of `tile.py`.
 
 The tests run the kernels in Triton's interpreter, on a CPU, and `checks/gpu.sh` on a GPU. On an H100 the loss
-takes 0.56 of its time with the torch tile (docs/explanation/performance.md).
+takes 0.56 of its time with the torch tile (docs/evidence/performance.md).
 
 One program works on one pair of rows, or on one row without a partner. It sweeps over them in blocks of the
 vocabulary. The first sweep takes the maxima and all sums at once, and rescales the sums when a maximum

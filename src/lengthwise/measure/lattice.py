@@ -6,7 +6,7 @@ n - D admissible rows (`PairGeometry`): each pair of admissible context lengths 
 
 `lattice` compares all of these rows for all pairs of several views. `paper` is the definition: of the rows of two
 views it draws one uniformly and runs just the two suffixes that end there. So both have the same law of
-(position, l1, l2), hence the same expectation; docs/explanation/measuring.md has the proof.
+(position, l1, l2), hence the same expectation; docs/definitions/measuring.md has the proof.
 
 Each pair of views weighs 1, each of its n - D cells 1 / (n - D). Under the law of the starts a cell (l1, l2) then
 has expected weight 1 / n^2, the same for all: a bin of the matrix is the ratio of weighted sums, so uniform over

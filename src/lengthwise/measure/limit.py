@@ -10,7 +10,7 @@ second window is read again with other passages in both places, and the repetiti
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
-docs/definitions/evaluation.md defines the two limits that follow from these, with what they assume and cannot see.
+docs/definitions/measuring.md defines the two limits that follow from these, with what they assume and cannot see.
 """
 
 from __future__ import annotations

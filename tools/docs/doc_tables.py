@@ -11,8 +11,7 @@ From `<!-- code: FILE as PLACE -->` to `<!-- end of code -->` is a file of `exam
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
 from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in
-`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs, `plane FILE` when the
-term helps.
+`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs.
 """
 
 from __future__ import annotations
@@ -194,7 +193,6 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
-    "paper-plane": lambda root: _from("plane").plane_table(root),
     "paper-index": _index,
     "paper-temperatures": lambda root, name: _temperatures(kept_run(root, name)),
     "kept": _kept,
@@ -267,10 +265,6 @@ def show(results: Results) -> list[Table]:
         return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
         found = [_verdicts(results), _differences(results), _times(results)]
-        if kind in ("when", "twenty"):
-            from tools.docs.plane import points_of
-
-            points_of(results)
         return [*found, _temperatures(results)] if kind == "table4" else found
     if kind == "eval":
         from tools.docs.task_tables import against_chance, by_quarter
@@ -317,14 +311,6 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def draw_plane(path: Path, root: Path) -> Path:
-    """Draw the plane of `when` into a file."""
-    from tools.docs.plane import plane_picture
-
-    atomic_write_text(path, plane_picture(root).svg + "\n")
-    return path
-
-
 def draw_pictures(folder: Path, root: Path, *names: str) -> list[Path]:
     """Draw the answers by depth of kept far studies into `folder`; returns the files."""
     from lengthwise_studies.far.page import depth_pictures
@@ -340,9 +326,6 @@ def main(arguments: list[str], root: Path) -> None:
     """Generate all pages below `root`, or keep a run or the tables of a study."""
     if arguments[:1] == ["keep"]:
         print(keep(Path(arguments[1]), root, *arguments[2:]))
-        return
-    if arguments[:1] == ["plane"]:
-        print(draw_plane(Path(arguments[1]), root))
         return
     if arguments[:1] == ["pictures"]:
         print(*draw_pictures(Path(arguments[1]), root, *arguments[2:]), sep="\n")

@@ -1,4 +1,4 @@
-"""Runs the blocks of a page of docs/use that states its cost, in order, in one folder. `make tutorials` writes the outputs.
+"""Runs the blocks of the pages of docs/use that state their cost, each in a folder. `make tutorials` writes outputs.
 
     python -m tools.tutorials [measure extend train own-loop compare]
 
@@ -41,7 +41,11 @@ from typing import Any
 from lengthwise.machine import processor
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(path for path in (ROOT / "docs" / "use").glob("*.md") if "<!-- cost -->" in path.read_text(encoding="utf-8"))
+PAGES = sorted(
+    path
+    for path in (ROOT / "docs" / "use").glob("*.md")
+    if "<!-- cost -->" in path.read_text(encoding="utf-8")
+)
 
 _ITEM = re.compile(
     r"(?:<!-- (?P<mark>not run|small only): [^\n]* -->\n)?```(?P<language>bash|python)\n(?P<code>.*?)```\n"

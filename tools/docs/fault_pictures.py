@@ -1,4 +1,4 @@
-"""The gallery of docs/use/faults.md: planted faults of the lab on `tiny-books`, each as `compare` sees it by position.
+"""The gallery of docs/use/faults.md: faults of the lab planted in `tiny-books`, as `compare` sees them by position.
 
 python -m tools.docs.fault_pictures docs/figures
 """

@@ -41,13 +41,6 @@ def _from(module: str) -> Any:
     return import_module(f"tools.docs.{module}")
 
 
-def _far(results: Results, *which: str) -> Table:
-    from lengthwise_studies.far.studies import PARTS
-
-    table = PARTS[results.kind].tables(results)[" ".join(which)]
-    return replace(table, caption="", notes=[])
-
-
 def _against_chance(root: Path, *names: str) -> Table:
     from tools.docs.task_tables import against_chance
 
@@ -180,11 +173,9 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "gpu": lambda root, shape: _from("gpu_table").objective_table(root, shape),
     "context-32k": lambda root, which: _from("context_32k").TABLES[which](root),
     "real": lambda root, which: _from("real_tables").TABLES[which](root),
-    "far": lambda root, name, *which: _far(kept_run(root, name), *which),
     "far-summary": lambda root: _from("far_summary").summary_table(root),
     "against-chance": _against_chance,
     "by-quarter": _by_quarter,
-    "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "limits": _limits,
     "served": lambda root, name, which: _served(kept_run(root, name), which),
     "lab": lambda root, name, which: _lab(kept_run(root, name), which),

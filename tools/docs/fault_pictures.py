@@ -23,7 +23,7 @@ SHOWN = {
     "in the first tokens: BOS on one side": ("input", "B's tokenizer adds BOS"),
     "from a position on: a window of 192 tokens": ("mask", "a window of 192 for none"),
     "more further on: another rope base": ("rope", "base 15,000 for 10,000"),
-    "a lot, and the loss falls: the next token leaks": ("mask", "every row from 300 on sees the next token"),
+    "and equal again: noise from 192 to 256": ("pattern", "noise from token 192 to 256"),
 }
 """Heading of a panel -> kind and words of a pair."""
 
@@ -38,7 +38,8 @@ def gallery() -> Picture:
         found = compared(pair, replace(base, opened=ExitStack()), "books")
         rows = [row for row in found.rows if row.metric == "difference" and row.position is not None]
         panels[heading] = curves_of(
-            [replace(row, model="mean |difference|") for row in rows], lambda row: row.position or 0
+            [replace(row, model="mean |difference|, with its 95 % interval") for row in rows],
+            lambda row: ((row.position or 0) + (row.position_end or 0)) / 2,
         )
     drawn = curve_picture(
         panels,

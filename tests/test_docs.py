@@ -15,7 +15,7 @@ from tools.site_check import loads_from_elsewhere
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("dev/*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 @cache

@@ -14,7 +14,7 @@ PAGES = pages()
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_code_gives(name):
-    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name], "make reference"
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name], "make tables"
 
 
 def test_a_page_of_the_api_is_written_for_every_package_that_is_listed():

@@ -1,4 +1,4 @@
-"""A small fixed part of the chaos campaign; `make chaos` runs all of it."""
+"""A small fixed part of the chaos campaign; `make check-chaos` runs all of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One model of each kind, tiny and random: what every verb says of it is what its plain forward pass says.
 
-`make zoo` asks the same of every architecture that transformers has (`checks/zoo`).
+`make check-zoo` asks the same of every architecture that transformers has (`checks/zoo`).
 """
 
 from __future__ import annotations

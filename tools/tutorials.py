@@ -1,4 +1,4 @@
-"""Runs the blocks of the pages of docs/use that state their cost, each in a folder. `make tutorials` writes outputs.
+"""Runs the blocks of the pages of docs/use that state their cost, each in a folder, and writes the outputs.
 
     python -m tools.tutorials [measure extend train own-loop compare]
 
@@ -117,7 +117,9 @@ class PageRun:
         elif found["image"] is not None:
             self._figure(Path(found["file"]), self.page.parent / found["image"])
         elif self.small:
-            assert found["output"].strip(), f"{self.page.name}: an output is empty; make tutorials fills it"
+            assert found["output"].strip(), (
+                f"{self.page.name}: an output is empty; run `python -m tools.tutorials`"
+            )
         else:
             mark = found[0].partition("\n")[0]
             return f"{mark}\n```text\n{lines_of(self._shown(), found['only'])}\n```\n<!-- /output -->"
@@ -150,7 +152,7 @@ class PageRun:
     def _figure(self, file: Path, image: Path) -> None:
         assert file.stat().st_size, file
         if self.small:
-            assert image.is_file(), f"{image} is missing; make tutorials draws it"
+            assert image.is_file(), f"{image} is missing; run `python -m tools.tutorials`"
         else:
             image.write_bytes(file.read_bytes())
 
@@ -247,8 +249,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("pages", nargs="*", choices=[[], *(page.stem for page in PAGES)])
     given = parser.parse_args().pages
-    # Nothing here needs the network, and TRL counts its uses there.
-    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_DATASETS_OFFLINE": "1"}
+    # Nothing here needs the network, and TRL counts its uses there. The costs are those of one thread.
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_DATASETS_OFFLINE": "1"}
+    os.environ |= offline | {"OMP_NUM_THREADS": "1"}
     # Once for all commands, which are forks.
     _file("fork_server.py").import_all()
     for page in PAGES:

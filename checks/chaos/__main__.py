@@ -1,4 +1,4 @@
-"""Try to break the command line: kills, mutations, full disks, damaged files, two writers.
+"""Tries to break the command line: kills, mutations, full disks, damaged files, two writers (half an hour).
 
     python checks/chaos [--seed N] [--minutes 30] [--only kill recipe ...] [--small]
 
@@ -31,10 +31,9 @@ import damage
 import disks
 import kills
 import options
+import recipes
 import writers
 from stage import Stage, build_stage
-
-import recipes
 
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {

@@ -1,8 +1,9 @@
-"""`make cluster`: an experiment on two Ray workers of this machine, one of which is killed, against one in sequence.
+"""An experiment on two Ray workers, one of them killed, against one in sequence (needs Ray).
 
     python checks/cluster [FOLDER]
 
-Says so and stops where Ray is not installed. Prints what it compared; exits with 1 if anything differs.
+`make check-cluster` runs this. It says so and stops where Ray is not installed. Prints what it compared; exits with
+1 if anything differs.
 """
 
 from __future__ import annotations

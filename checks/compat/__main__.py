@@ -1,14 +1,15 @@
-"""`make compat`: the core of the tests as on other processors, with other versions, and measuring on each Python.
+"""The core of the tests as on other processors and with other versions; measuring on each Python.
 
     python checks/compat [--folder DIR] [--tests PATH...] [NAME...]
 
-`newest` and `lowest` have the newest and the lowest versions that pyproject.toml allows, with all extras, on the
-Python of this program and on the lowest. `bare` has the lowest versions without an extra, and runs `smoke.py` alone:
-the import and every measuring verb. So does each `python3.N`, with the newest versions; where uv finds no such Python
-the table says "not tested", and nothing fails.
+`make check-compat` runs this. `newest` and `lowest` have the newest and the lowest versions that pyproject.toml
+allows, with all extras, on the Python of this program and on the lowest. `bare` has the lowest versions without an
+extra, and runs `smoke.py` alone: the import and every measuring verb. So does each `python3.N`, with the newest
+versions; where uv finds no such Python the table says "not tested", and nothing fails.
 
-uv makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a package back. Warnings are errors
-with the newest versions, as in `make test`, and not with the lowest, which warn of what newer ones no longer do.
+uv, which `setup.sh` installs, makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a
+package back. Warnings are errors with the newest versions, as in `make test`, and not with the lowest, which warn
+of what newer ones no longer do.
 
 `avx2` and `sse` use the environment of this program as on a processor that has no more. Sums are rounded in another
 order there, so a test that only one kernel passes fails.
@@ -176,6 +177,8 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=list(CORE), help="in place of the core")
     parser.add_argument("names", nargs="*", default=list(NAMES), help=f"of {', '.join(NAMES)}")
     given = parser.parse_args()
+    # Of setup.sh; else the one on the path.
+    os.environ["PATH"] = f"{ROOT / '.venv-compat/uv/bin'}{os.pathsep}{os.environ['PATH']}"
     head = ["", "Python", *SHOWN, "result", "seconds"]
     rows, passed = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)], True
     for name in given.names:

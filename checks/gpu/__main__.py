@@ -1,7 +1,8 @@
-"""Runs the parts, each in a process of its own with its own time limit; see `checks/gpu.sh`.
+"""Kernels, speed, a training step and `limit` on a GPU (five minutes); `checks/gpu.sh` where there is no network.
 
-$OUT (or runs/gpu) gets gpu.json (all that was found, with tracebacks), gpu.md (a table) and gpu.log (all that the
-parts printed). They are written again after each part, so what stops this program loses one part only.
+Runs the parts, each in a process of its own with its own time limit. $OUT (or runs/gpu) gets gpu.json (all that was
+found, with tracebacks), gpu.md (a table) and gpu.log (all that the parts printed). They are written again after
+each part, so what stops this program loses one part only.
 """
 
 from __future__ import annotations

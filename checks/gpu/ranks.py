@@ -16,7 +16,7 @@ def main() -> None:
 
     count = torch.cuda.device_count()
     if asked.device == "cpu" or count < 2:
-        reason = "one device" if count == 1 else "no GPU; `make recipes` shards on processors"
+        reason = "one device" if count == 1 else "no GPU; `make check-recipes` shards on processors"
         result.keep(ok=None, skipped=True, headline=f"skipped: {reason}")
         return
     result.keep(ok=None, headline="did not end")

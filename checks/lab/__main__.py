@@ -1,11 +1,11 @@
-"""Plant every fault of the table in a model, and say what is wrong with what `compare` says of it; then simulate.
+"""Faults planted in a real model, sound pairs, simulations: what `compare` says of each (two hours).
 
-    python -m checks.lab --out runs/lab [--model smollm2-135m] [--scale 2] [--only WORDS] [--shard 0/14] [--kept]
+    python -m checks.lab [--out runs/lab] [--model smollm2-135m] [--scale 2] [--only WORDS] [--shard 0/14] [--kept]
                          [--no-nulls]
 
-`make lab` runs this. The table (`checks.lab.table`) says what must be found and which pairs must be equal; the tests
-walk it on `tiny-books`. Here it is planted in SmolLM2-135M, at places and lengths that are `scale` times as large.
-Then made-up sides show how often a sound pair is called different, and how often intervals hold the truth
+`make check-lab` runs this. The table (`checks.lab.table`) says what must be found and which pairs must be equal;
+the tests walk it on `tiny-books`. Here it is planted in SmolLM2-135M, at places and lengths that are `scale` times
+as large. Then made-up sides show how often a sound pair is called different, and how often intervals hold the truth
 (`checks.lab.nulls`, `checks.lab.limit_null`). Exits with 1 if anything is wrong.
 
 What is finished in --out is not run again, so that several processes may fill it, each a shard, at one scale or
@@ -159,7 +159,7 @@ def _shard(words: str) -> tuple[int, int]:
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is not finished, write the numbers, and print what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/lab"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--scale", type=int, default=2)
     parser.add_argument("--only", default="")

@@ -1,10 +1,11 @@
-"""llama.cpp in this process against transformers, and against itself: `make llamacpp` runs this.
+"""llama.cpp in this process against transformers and itself: its tests, then an hour of SmolLM2.
 
-    python -m checks.llamacpp --out runs/llamacpp
+    python -m checks.llamacpp [--out runs/llamacpp]
 
-Reads SmolLM2-135M from its own 4-bit GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache
-of f16, q8_0 and q4_0, and with a wrong rope (linear x2). Each side is read alone and its predictions are kept, so
-each reads a window once; then the `PAIRS` are compared. Exits with 1 where a pair is not as it has to be.
+`make check-llamacpp` runs this, in the environment that `setup.sh` makes. It reads SmolLM2-135M from its own 4-bit
+GGUF in `SIDES`: with transformers in fp32, and with llama.cpp through a cache of f16, q8_0 and q4_0, and with a
+wrong rope (linear x2). Each side is read alone and its predictions are kept, so each reads a window once; then the
+`PAIRS` are compared. Exits with 1 where a pair is not as it has to be.
 
 All numbers go to `results.json` in --out, which `python -m tools.docs.doc_tables keep` keeps for the documentation.
 What is finished there is not run again: about an hour on two cores.
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
+import os
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +34,8 @@ from lengthwise.text.embedded_texts import package_file
 from tools.docs.llamacpp_tables import KIND
 
 NAME = "smollm2-135m"
+ENVIRONMENT = Path(".venv-llamacpp")
+TESTS = ("tests/llamacpp", "tests/subjects/test_llama_cpp.py")
 LENGTHS = {4096: 2, 8192: 1}
 """Tokens of the windows -> pairs of windows."""
 _TRANSFORMERS = "transformers"
@@ -68,9 +74,12 @@ PAIRS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/llamacpp"))
     out: Path = parser.parse_args().out
+    with_llama_cpp()
     treat_sigterm_as_interrupt()
+    if code := subprocess.run([sys.executable, "-m", "pytest", *TESTS]).returncode:
+        sys.exit(code)
     out.mkdir(parents=True, exist_ok=True)
     for length, windows in LENGTHS.items():
         for side in SIDES:
@@ -81,6 +90,13 @@ def main() -> None:
     print(*results.notes, *failures, sep="\n")
     if failures:
         sys.exit(1)
+
+
+def with_llama_cpp() -> None:
+    """Go on in the environment of setup.sh where this one has no llama.cpp."""
+    python = ENVIRONMENT / "bin" / "python"
+    if importlib.util.find_spec("llama_cpp") is None and Path(sys.prefix).name != ENVIRONMENT.name:
+        os.execv(python, [str(python), *sys.orig_argv[1:]])
 
 
 def keep(side: str, length: int, windows: int, out: Path) -> None:

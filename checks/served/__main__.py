@@ -1,12 +1,12 @@
-"""A real server against its checkpoint: vLLM on this machine's CPU. `make served` runs this.
+"""A real server against its checkpoint: vLLM on this machine's CPU (an environment of 4 GB).
 
-    python -m checks.served --vllm .venv-served/bin/vllm --out runs/served
+    python -m checks.served [--vllm .venv-served/bin/vllm] [--out runs/served]
 
-Serves SmolLM2-135M in fp32 on the loopback: as it is, with YaRN x2, and with a sliding window of 128 tokens. Each
-server is stopped by its process id. `PAIRS` says up to where each must be found equal to which checkpoint; the plain
-server must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages
-go to --out, all numbers to its `results.json`, which `python -m tools.docs.doc_tables keep` keeps for the
-documentation. What is finished there is not run again.
+`make check-served` runs this. Serves SmolLM2-135M in fp32 on the loopback: as it is, with YaRN x2, and with a
+sliding window of 128 tokens. Each server is stopped by its process id. `PAIRS` says up to where each must be found
+equal to which checkpoint; the plain server must give the numbers of the verbs in `VERBS`. Exits with 1 if any of
+this fails. Run folders with their pages go to --out, all numbers to its `results.json`, which `python -m
+tools.docs.doc_tables keep` keeps for the documentation. What is finished there is not run again.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ PAIRS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vllm", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--vllm", type=Path, default=Path(".venv-served/bin/vllm"))
+    parser.add_argument("--out", type=Path, default=Path("runs/served"))
     given = parser.parse_args()
     out: Path = given.out
     # So that the server is stopped then too.

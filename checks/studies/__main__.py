@@ -1,10 +1,10 @@
-"""`make check-studies`: every study of `lengthwise ls studies` at the scale `smoke`, as a user runs it.
+"""Every study of `lengthwise ls studies` at the scale `smoke`, as a user runs it.
 
-    python -m checks.studies --out DIR [--only NAME...] [--jobs N]
+    python -m checks.studies [--out DIR] [--only NAME...] [--jobs N]
 
-The paper's tables also read made-up files of LongBench-E, so that none of their claims lacks its numbers. Each study
-runs in a process of its own, with one store of arms for all. It passes if it exits with 0 and writes a page, and if
-every claim whose two numbers were measured has their difference.
+`make check-studies` runs this. The paper's tables also read made-up files of LongBench-E, so that none of their
+claims lacks its numbers. Each study runs in a process of its own, with one store of arms for all. It passes if it
+exits with 0 and writes a page, and if every claim whose two numbers were measured has their difference.
 """
 
 from __future__ import annotations

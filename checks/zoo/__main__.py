@@ -1,10 +1,10 @@
-"""`make zoo`: every verb on a tiny model of every architecture, against whole readings.
+"""Every verb on a tiny model of each architecture of transformers, against whole readings (ten minutes).
 
-    python -m checks.zoo --out DIR [--only NAME...] [--verbs VERB...] [--jobs N]
+    python -m checks.zoo [--out DIR] [--only NAME...] [--verbs VERB...] [--jobs N]
 
-Each model is kept as DIR/models/NAME.json once it is judged, so that a stopped run continues. --only takes parts of
-names. At the end DIR/results.json has all of them, and what is wrong is printed. `python -m tools.docs.doc_tables
-keep DIR` puts it into the documentation.
+`make check-zoo` runs this. Each model is kept as DIR/models/NAME.json once it is judged, so that a stopped run
+continues. --only takes parts of names. At the end DIR/results.json has all of them, and what is wrong is printed.
+`python -m tools.docs.doc_tables keep DIR` puts it into the documentation.
 """
 
 from __future__ import annotations

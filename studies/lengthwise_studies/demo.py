@@ -143,7 +143,7 @@ def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], **measured
     )
 
 
-# `make seeds` trains and measures more. Here the whole page has to be done in five minutes of two cores.
+# More seeds are `reproduce tiny-books`. Here the whole page has to be done in five minutes of two cores.
 _SMALL_STUDY = replace(
     tiny_books.SCALES["default"], measures=tiny_books.measures(windows=32, segments=24, pairs=64), steps=40
 )

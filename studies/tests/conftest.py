@@ -13,7 +13,7 @@ from lengthwise_studies.synthetic.training import one_thread
 
 @pytest.fixture(scope="module")
 def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Scale]:
-    """The experiment of `make cluster`: an arm that is not trained, and two arms with two seeds."""
+    """The experiment of `make check-cluster`: an arm that is not trained, and two arms with two seeds."""
     place = Path(__file__).parents[2] / "checks" / "cluster" / "__main__.py"
     spec = importlib.util.spec_from_file_location("cluster_check", place)
     assert spec is not None

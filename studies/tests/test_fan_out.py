@@ -1,6 +1,6 @@
 """Arms and seeds at once give the rows of a sequence, and refuse what cannot run so.
 
-Jobs and Ray's tasks run in this process here: test_side_by_side.py has the processes, `make cluster` the real Ray.
+Jobs and Ray's tasks run in this process here: test_side_by_side.py has the processes, `make check-cluster` Ray.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What llama.cpp gives, against transformers; `make llamacpp` runs this where llama-cpp-python is installed."""
+"""What llama.cpp gives, against transformers; `make check-llamacpp` runs this where llama-cpp-python is installed."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_the_list_is_of_the_versions_that_development_installs() -> None:
 
 
 def test_the_installed_files_are_the_listed_ones() -> None:
-    """Those of the packages that are installed in the version of the list; `make compat` installs others."""
+    """Those of the packages that are installed in the version of the list; `make check-compat` installs others."""
     listed = json.loads(embedded_texts.LISTED.read_text(encoding="utf-8"))
     others = {
         package

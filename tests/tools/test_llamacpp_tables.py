@@ -1,4 +1,4 @@
-"""What `make llamacpp` found, as a table."""
+"""What `make check-llamacpp` found, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make served` compares."""
+"""What `make check-served` compares."""
 
 from __future__ import annotations
 

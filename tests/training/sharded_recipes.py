@@ -1,4 +1,4 @@
-"""Two steps of shipped recipes under FSDP2, for test_sharded.py and `make recipes`.
+"""Two steps of shipped recipes under FSDP2, for test_sharded.py and `make check-recipes`.
 
     torchrun --nproc-per-node 2 tests/training/sharded_recipes.py OUT [NAME...]
 

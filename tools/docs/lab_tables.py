@@ -1,4 +1,4 @@
-"""What `make lab` found, as tables of the documentation: planted faults, sound pairs, and simulations."""
+"""What `make check-lab` found, as tables of the documentation: planted faults, sound pairs, and simulations."""
 
 from __future__ import annotations
 

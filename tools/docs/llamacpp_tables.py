@@ -1,4 +1,4 @@
-"""What `make llamacpp` found, as tables of the documentation: pairs of sides at each length."""
+"""What `make check-llamacpp` found, as tables of the documentation: pairs of sides at each length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped 7B and 8B recipes: what they need on each device by their plan, and what `make recipes` measured."""
+"""The shipped 7B and 8B recipes: what they need on each device by their plan; what `make check-recipes` measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lengthwise.training.training_plan import device_memory, run_operations
 from lengthwise_studies.costs import shape
 
 KIND = "sharded-recipes"
-"""The kind of the results of `make recipes`; the task of its rows:"""
+"""The kind of the results of `make check-recipes`; the task of its rows:"""
 RUN = "two steps in two processes"
 RECIPES = (
     "clex",

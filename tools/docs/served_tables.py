@@ -1,4 +1,4 @@
-"""What `make served` found, as tables of the documentation: servers against checkpoints, and verbs over HTTP."""
+"""What `make check-served` found, as tables of the documentation: servers against checkpoints, verbs over HTTP."""
 
 from __future__ import annotations
 

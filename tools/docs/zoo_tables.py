@@ -1,4 +1,4 @@
-"""What `make zoo` found, as tables of the documentation: which verbs are right on which architectures."""
+"""What `make check-zoo` found, as tables of the documentation: which verbs are right on which architectures."""
 
 from __future__ import annotations
 

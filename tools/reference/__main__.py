@@ -1,4 +1,4 @@
-"""Write the generated pages of the reference: `python -m tools.reference` (`make reference`).
+"""Write the generated pages of the reference: `python -m tools.reference` (`make tables`).
 
 Their text comes from the code: from declared options, fields, docstrings and literal tables. The pages are committed,
 so that a change of the interface is seen in review and they can be read without building the site.

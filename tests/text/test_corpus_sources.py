@@ -96,6 +96,17 @@ class TestHub:
             with pytest.raises(MissingError, match="no-such-owner/no-such-data"):
                 load_corpus(spec)
 
+    def test_code_of_a_data_set_is_not_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """Nor does `datasets` ask on standard input, where a script may answer anything."""
+        monkeypatch.setattr("builtins.input", lambda _: "y")
+        ran = tmp_path / "ran"
+        folder = write_jsonl(tmp_path / "scripted" / "train.jsonl", [{"text": "a"}]).parent
+        (folder / "scripted.py").write_text(f"import os\nos.mkdir({str(ran)!r})\n")
+        with pytest.raises(UsageError) as caught:
+            load_corpus(f"hf://{folder}")
+        assert "code of its own" in caught.value.problem
+        assert not ran.exists()
+
     def test_damaged_file_is_named(self, hub_folder: Path):
         (hub_folder / "one" / "train.jsonl").write_text('{"text": "one"}\n{"text": \n')
         with pytest.raises(UsageError, match="JSON"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from collections import Counter
@@ -76,20 +77,28 @@ def _opened(name: str, config: str | None) -> Any:
 
     path = Path(name).expanduser()
     source = str(path) if path.is_dir() else name
+    # Before datasets 4 it asks on standard input whether to run a data set's own code; later ones never run any.
+    asks = "trust_remote_code" in inspect.signature(load_dataset).parameters
+    how: dict[str, Any] = {"trust_remote_code": False} if asks else {}
     try:
         try:
-            return load_dataset(source, config, streaming=True)
+            return load_dataset(source, config, streaming=True, **how)
         except (DatasetNotFoundError, ConnectionError):
             if path.is_dir():
                 raise
-            return load_dataset(source, config)
+            return load_dataset(source, config, **how)
     except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
         raise MissingError(
             f"the data set {name!r} cannot be loaded: {reason(error)}",
             expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
             fix=f"check the name; to fetch it: hf download --repo-type dataset {name}",
         ) from error
-    except (ValueError, DatasetGenerationError) as error:
+    except (ValueError, RuntimeError, DatasetGenerationError) as error:
+        if "trust_remote_code" in str(error) or "scripts are no longer supported" in str(error):
+            raise UsageError(
+                f"the data set {name!r} brings code of its own, which lengthwise does not run",
+                expected="files of text, such as Parquet or JSON",
+            ) from error
         # The message of `datasets` is "An error occurred"; the cause is the actual problem.
         problem = f"the data set {name!r} cannot be read: {reason(error.__cause__ or error)}"
         raise UsageError(problem) from error

@@ -29,6 +29,7 @@ ANIMALS = {
     "falcon, ALiBi": "distances in place of positions",
     "gpt2": "a table of positions",
     "roberta": "a table whose positions begin behind the padding",
+    "rembert": "a cache that is a pair of caches",
     "gpt_oss": "attention sinks, experts",
     "deepseek_v3": "latent keys, experts",
     "bamba": "recurrent and full layers, the first recurrent",

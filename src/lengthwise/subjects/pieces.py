@@ -184,7 +184,11 @@ class PieceReader:
     @property
     def takes_padding(self) -> bool:
         """Whether padding after what was read does no harm: a sliding window would count it as tokens."""
-        return self._mask is None or all(type(layer) is DynamicLayer for layer in self._continued.layers)
+        if self._mask is None:
+            return True
+        # An EncoderDecoderCache, which BERT's decoders make, has no layers of its own.
+        layers = getattr(self._continued, "layers", None)
+        return layers is not None and all(type(layer) is DynamicLayer for layer in layers)
 
     @property
     def _continued(self) -> Cache:
@@ -276,10 +280,11 @@ def _along(model: Weights, ids: Tensor) -> Tensor:
 
 def _copied(cache: Any) -> Any:
     """A cache that grows on its own from here. Layers that replace their tensors share them."""
-    replacing = (DynamicLayer, DynamicSlidingWindowLayer)
-    simple = all(type(layer) in replacing or isinstance(layer, QuantizedLayer) for layer in cache.layers)
     # A class of its own keeps more: MiniMax's the states of its linear attention.
-    if type(cache) not in (DynamicCache, QuantizedCache) or not simple:
+    if type(cache) not in (DynamicCache, QuantizedCache):
+        return copy.deepcopy(cache)
+    replacing = (DynamicLayer, DynamicSlidingWindowLayer)
+    if not all(type(layer) in replacing or isinstance(layer, QuantizedLayer) for layer in cache.layers):
         return copy.deepcopy(cache)
     copied = copy.copy(cache)
     copied.layers = [copy.copy(layer) for layer in cache.layers]

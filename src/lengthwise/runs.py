@@ -8,6 +8,7 @@ metrics.jsonl   training log, one line a step
 env.json        versions, machine, command
 figures/        pictures
 report.html     one self-contained page
+card/           one picture to share
 README.md       what this folder is
 """
 
@@ -40,7 +41,7 @@ from lengthwise.yaml_text import parse_yaml, read_yaml, to_yaml
 # What a start writes before its first result, and what every run may write besides. env.json tells whose folder this
 # is: it comes first and goes last.
 _STARTED = ("inputs.json", "config.yaml", "env.json")
-_COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "README.md")
+_COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "card", "README.md")
 # Where --overwrite keeps the earlier run until the new one has a first result.
 _EARLIER = ".earlier"
 # What no number depends on: a run may be continued with another one.

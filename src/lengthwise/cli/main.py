@@ -32,18 +32,20 @@ from lengthwise.errors import (
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 
-_HOMES = {"compare": "compare", "difference": "difference"}
+_HOMES = {"compare": "compare", "difference": "difference", "card": "card"}
 """Of functions that have a module of their own in `lengthwise.cli`."""
 VERBS = (
     *(name for name in MEASUREMENTS if name not in (*_HOMES, "predictions")),
-    "extend", "train", "merge", "compare", "difference", "import", "report", "reproduce", "ls", "cp", "doctor",
+    "extend", "train", "merge", "compare", "difference", "import", "report", "card", "reproduce", "ls", "cp",
+    "doctor",
 )  # fmt: skip
 """The measurements, and functions of the same names. `compare` makes two of the measurements."""
 _SUMMARIES = {
     "difference": "Which differences between runs are more than noise?",
+    "card": "Make a picture to share of how much context a model uses, or of what NEW changes beside BASE.",
     "reproduce": "Run a study and write its page.",
 }
-"""Of verbs that the list does not load: `difference` for its modules, `reproduce` because studies may be missing."""
+"""Of verbs that the list does not load: for their modules, and `reproduce` because studies may be missing."""
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
     "lengthwise train smollm2-lora --out runs/lora",

@@ -60,7 +60,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
         UsageError: no runs; a folder that is no run or has no results yet; several runs without `out`;
             `out` is a file that is not one of our pages.
     """
-    runs = _read(paths)
+    runs = read_runs(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
     parts = _by_task(runs)
     says = [said(replace(run.results, model_name=run.label)) for run in runs]
@@ -96,20 +96,20 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
 
 def write_figures(paths: Sequence[Path | str], folder: Path | str) -> list[Path]:
     """Write the figures of the page as SVG files into `folder`; returns where they are."""
-    parts = _by_task(_read(paths))
+    parts = _by_task(read_runs(paths))
     pictures = [picture for task, runs in parts.items() for picture in _pictures(task, runs)]
     return _write_pictures(pictures, named_path(folder, what="--out"))
 
 
 def run_tables(paths: Sequence[Path | str]) -> list[Table]:
     """The tables of the page, one or two for each task, without figures."""
-    parts = _by_task(_read(paths))
+    parts = _by_task(read_runs(paths))
     return [table for task, runs in parts.items() for table in _tables(task, runs)]
 
 
 def run_rows(paths: Sequence[Path | str]) -> list[Row]:
     """Every number of the runs."""
-    return in_order([row for run in _read(paths) for row in run.results.rows])
+    return in_order([row for run in read_runs(paths) for row in run.results.rows])
 
 
 def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
@@ -202,7 +202,7 @@ def _section(task: str, runs: Sequence[_Run]) -> Section:
     )
 
 
-def _read(paths: Sequence[Path | str]) -> list[_Run]:
+def read_runs(paths: Sequence[Path | str]) -> list[_Run]:
     """The runs, with labels that are all different: the model, then its folder too, then the whole path."""
     if not paths:
         raise UsageError("no run to report on", expected="one or more run folders")

@@ -304,6 +304,7 @@ class Endpoint:
             "served_from": self._card.get("root"),
             "protocol": self.protocol,
             "trained_length": None,
+            "claimed_length": self.served_length,
             "max_positions": self.max_positions,
             "tokenizer": type(self.tokenizer).__name__,
         }

@@ -248,6 +248,7 @@ class LlamaCpp:
             "dtype": f"as in the file; cache {self.kv_cache}",
             "vocab_size": self.vocab_size,
             "trained_length": self.trained_length,
+            "claimed_length": self.trained_length,
             "rope_scaling": self.rope_scaling or "as in the file",
             "batch": self.batch,
             "llama-cpp-python": self._c.__version__,

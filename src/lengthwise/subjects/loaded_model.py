@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import Head, NonFiniteLogits
+from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.errors import UsageError
 from lengthwise.settings import KINDS, kind_of
 from lengthwise.subjects.pieces import read_along
@@ -118,6 +119,7 @@ class LoadedModel(Weights):
             "device": str(self.device),
             "vocab_size": self.vocab_size,
             "trained_length": self.trained_length,
+            "claimed_length": as_length(getattr(self.config, "max_position_embeddings", None)),
             "max_positions": self.max_positions,
             "rope_parameters": getattr(self.config, "rope_parameters", None) or None,
             "extension": None if extension is None else extension.to_dict(),

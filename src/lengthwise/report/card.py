@@ -1,0 +1,342 @@
+"""One picture of a run to share, with a badge, Markdown for a pull request, and metadata for a model's card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+from lengthwise.errors import UsageError
+from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
+from lengthwise.report.card_drawing import Card, Line, Panel, badge, png, shapes, svg
+from lengthwise.report.comparison_evidence import clear_benefits, difference_bins, evidence, tolerances_of
+from lengthwise.report.run_page import read_runs
+from lengthwise.report.sentence import said, subject_of
+from lengthwise.report.tables import row_estimate
+from lengthwise.results import Results, Row
+from lengthwise.yaml_text import to_yaml
+
+LIMITS = {"sound_up_to": ("sound up to", "sound"), "used_up_to": ("used up to", "used")}
+"""Metric -> its label and tone."""
+_BLOCKS, _MOST_BINS = 40, 12
+_COST = ("Added to the loss, nats per token", "What a far passage is still worth")
+
+
+def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tuple[Card, list[Path]]:
+    """Write the card of one or two runs of `limit`, with runs of `compare` beside them, or of one of `compare`.
+
+    Returns it and its files, in the folder `out`; by default that is `card` in the last of the runs it is about.
+
+    Raises:
+        UsageError: another kind of run, too many, one that is not finished, or runs that do not belong together.
+    """
+    runs = read_runs(paths)
+    for run in runs:
+        if run.results.kind not in ("limit", "compare") or run.results.partial:
+            state = "an unfinished run" if run.results.partial else "a run"
+            raise UsageError(
+                f"{run.path} holds {state} of {run.results.kind!r}",
+                expected="a finished run of limit or compare",
+                fix="lengthwise limit MODEL --out RUN; --resume finishes a run",
+            )
+        if (run.path / "inputs.json").is_file():
+            inputs = read_json(run.path / "inputs.json", expected="the fingerprints of the run")
+            run.results.provenance["weights"] = inputs.get("model", {}).get("weights")
+        run.results.model_name = run.label
+    limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
+    card = card_of([run.results for run in limits], [run.results for run in comparisons])
+    folder = (limits or comparisons)[-1].path / "card" if out is None else named_path(out, what="--out")
+    drawing = shapes(card)
+    pictures = {"card.png": png(drawing), "card-dark.png": png(drawing, dark=True)}
+    texts = {"card.svg": svg(drawing, card.sentence), "badge.svg": badge(card), "card.md": markdown(card)}
+    if limits:
+        texts["model-index.yaml"] = model_index(limits[-1].results)
+    for name, text in texts.items():
+        atomic_write_text(folder / name, text)
+    for name, data in pictures.items():
+        atomic_write_bytes(folder / name, data)
+    return card, [folder / name for name in (*texts, *pictures)]
+
+
+def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> Card:
+    """The card of runs that belong together."""
+    _check(limits, comparisons)
+    if not limits:
+        return _comparison(comparisons[0])
+    sides = ("base", "new") if len(limits) > 1 else ("",)
+    names = [_name(run) for run in limits]
+    groups = [_limit_lines(run, side) for run, side in zip(limits, sides, strict=True)]
+    lines = [line for of_two in zip(*groups, strict=True) for line in of_two]
+    top = max(max(line.end, line.value or 0.0, line.high or 0.0) for line in lines)
+    step = next(2**power for power in range(60) if top <= 5 * 2**power)
+    mark = None if len(groups) > 1 else lines[0].value
+    rows = [[Panel("", lines, top, range(0, int(top) + 1, step), mark)]]
+    if comparisons:
+        costs = zip(*(_cost(run) for run in comparisons), strict=True)
+        rows.append([_panel(heading, found) for heading, found in zip(_COST, costs, strict=True)])
+    return Card(
+        title=" against ".join(names[::-1]),
+        about="effective context length",
+        sentence=f"{'; '.join(map(_sentence, names, groups))}.",
+        verdict=_against_claim(limits[0], groups[0]) if len(groups) == 1 else _against_base(*groups),
+        rows=rows,
+        small=_small(limits, comparisons),
+        badge=" · ".join(f"{line.label.replace('up ', '')} {line.text}" for line in groups[-1][1:]),
+    )
+
+
+def _check(limits: Sequence[Results], comparisons: Sequence[Results]) -> None:
+    if len(limits) > 2 or len(comparisons) > 2 or (not limits and len(comparisons) != 1):
+        raise UsageError(
+            f"there are {len(limits)} runs of limit and {len(comparisons)} of compare",
+            expected="one or two of limit (BASE NEW), with up to two of compare; or one of compare alone",
+            fix="name fewer runs",
+        )
+    for what, found in {
+        "texts": [_text(run).get("corpus_fingerprint") for run in limits],
+        "settings": [[run.config.get(name) for name in ("tolerance", "share", "passage")] for run in limits],
+    }.items():
+        if found and found[0] != found[-1]:
+            raise UsageError(
+                f"the two runs of limit have different {what}",
+                expected="the same text, --tolerance and --share",
+                fix="measure one of them again",
+            )
+    weights = [run.provenance.get("weights") for run in limits]
+    for run in comparisons:
+        if weights and None not in weights and run.provenance.get("weights") not in (None, *weights):
+            raise UsageError(
+                f"the comparison {subject_of(run)!r} is of other weights than the runs of limit",
+                expected="a comparison whose first side is a model of the card",
+                fix="compare that model with what it is served as",
+            )
+
+
+def _name(run: Results) -> str:
+    """Without the dtype, which the small print has."""
+    return subject_of(
+        replace(run, config={key: value for key, value in run.config.items() if key != "dtype"})
+    )
+
+
+def _text(run: Results) -> dict[str, Any]:
+    return run.provenance.get("text", {})
+
+
+def _corpus(run: Results) -> str:
+    return PurePath(str(_text(run).get("corpus", "a text"))).name
+
+
+def _bin(run: Results) -> int:
+    """Tokens in a bin of the excess, an eighth of the reference; no interval is narrower."""
+    return int(run.provenance.get("measurement", {}).get("reference") or 0) // 8
+
+
+def _limit_lines(run: Results, side: str) -> list[Line]:
+    """What the model claims, and how far it is sound and used."""
+    about, length = run.provenance.get("model", {}), max(row.length or 0 for row in run.rows)
+    claim = about.get("claimed_length")
+    claimed = Line(
+        "claimed", "claimed", claim, f"{claim:,}" if claim else "not known", end=claim or 0, side=side
+    )
+    found = [claimed if side or not claim else claimed._replace(small="by its configuration")]
+    passage, table = run.config.get("passage", 64), about.get("max_positions")
+    # Where a table of positions ends there is no more to find.
+    whole = table is not None and length > table - 4 * _bin(run)
+    ends, whys = (length, length - passage), said(run).more
+    for (metric, (label, tone)), end, why in zip(LIMITS.items(), ends, whys, strict=True):
+        [row] = [row for row in run.rows if row.metric == metric and row.is_headline]
+        line = Line(label, tone, row.value, "not known", why.rpartition("known: ")[2], end=end, side=side)
+        if row.value is not None:
+            low, high, least = row.ci_low, row.ci_high, bool(row.at_least)
+            unended, interval = least or (high is not None and high >= end and not whole), "no interval"
+            if low is not None and high is not None:
+                interval = f"[{low:,.0f}, {'open' if unended else f'{high:,.0f}'}]"
+            text = f"{'≥ ' if least else ''}{row.value:,.0f}"
+            known: dict[str, Any] = {"low": low, "high": high, "open": unended, "at_least": least}
+            line = line._replace(text=text, small=interval, **known)
+        found.append(line)
+    return found
+
+
+def _sentence(name: str, lines: Sequence[Line]) -> str:
+    claimed, *measured = lines
+    found = (f"{each.label} {each.text} {each.small if each.value is not None else ''}" for each in measured)
+    return f"{name}: claimed {claimed.text} tokens, {', '.join(map(str.strip, found))}"
+
+
+def _against_claim(run: Results, lines: Sequence[Line]) -> str:
+    """Whether the intervals reach the claim, to a bin and a passage."""
+    claimed, *measured = lines
+    if not claimed.value:
+        return "What length the model claims is not known."
+    slack, answers = max(_bin(run), run.config.get("passage", 64)), []
+    for line in measured:
+        reached = line.low is not None and line.low + slack >= claimed.value
+        missed = line.high is not None and not line.open and line.high + slack < claimed.value
+        answers.append("yes" if reached else "no" if missed else "not decided")
+    return (
+        f"Claims {claimed.value:,.0f} tokens. Sound that far: {answers[0]}. Used that far back: {answers[1]}."
+    )
+
+
+def _against_base(base: Sequence[Line], new: Sequence[Line]) -> str:
+    """A change is one where the intervals do not meet."""
+
+    def beyond(one: Line, other: Line) -> bool:
+        return not (one.low is None or other.high is None or other.open) and one.low > other.high
+
+    sound, used = (
+        "farther" if beyond(two, one) else "less far" if beyond(one, two) else "not told apart"
+        for one, two in zip(base[1:], new[1:], strict=True)
+    )
+    return f"Sound: {sound}. Used: {used}."
+
+
+def _panel(heading: str, lines: Sequence[Line], *, mark: float | None = None) -> Panel:
+    """Lines from 0 to the greatest of them, and to the mark."""
+    top = max([mark or 0.0, *(line.high or line.value or 0.0 for line in lines)], default=0.0) or 1.0
+    return Panel(heading, [line._replace(end=line.end or top) for line in lines], top, mark=mark)
+
+
+def _kept(rows: Sequence[Row]) -> list[Line]:
+    """What B keeps of what a passage is worth to A, by distance; not known where A has no clear benefit."""
+    clear, rows = clear_benefits(rows), [row for row in rows if row.metric == "benefit_kept"]
+    longest, found = max((row.length or 0 for row in rows), default=0), []
+    for row in sorted(rows, key=lambda row: row.distance or 0):
+        line = Line(f"{row.distance:,} back", "used", None, "not clear", end=1.0)
+        if (row.length, row.distance) in clear and row.value is not None:
+            small = "" if row.ci_low is None else f"[{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]"
+            known: dict[str, Any] = {
+                "value": row.value,
+                "small": small,
+                "low": row.ci_low,
+                "high": row.ci_high,
+            }
+            line = line._replace(text=f"{100 * row.value:.0f} %", **known)
+        found += [line] if row.length == longest else []
+    return found
+
+
+def _is_decided(run: Results) -> bool:
+    """Whether each side differs less from itself than would hide what it does to the other."""
+    measured = any(row.metric == "floor_a" for row in run.rows)
+    seen = evidence(run.rows) if measured else None
+    return seen is None or seen.pattern not in ("undecided", "unstable")
+
+
+def _cost(run: Results) -> tuple[Line, Line]:
+    """What the second side of a comparison adds to the loss and keeps of the worth of a passage, at worst."""
+    subject = subject_of(run)
+    name = (subject.partition(" with ")[2] or subject).removeprefix("a ").removeprefix("an ")
+    unknown = Line(name, "sound", None, "not decided"), Line(name, "used", None, "not decided", end=1.0)
+    if not _is_decided(run):
+        return unknown
+    loss, kept = unknown
+    shifts = [row for row in run.rows if row.metric == "shift" and row.is_whole]
+    for row in sorted(shifts, key=lambda row: row.length or 0):
+        shown = replace(row_estimate(row), signed=True)
+        ends = {"small": shown.interval_text.replace("+", ""), "low": row.ci_low, "high": row.ci_high}
+        loss = loss._replace(value=row.value, text=shown.value_text, **ends)
+    for line in sorted(_kept(run.rows), key=lambda line: -(line.value or 0.0)):
+        if line.value is not None:
+            kept = line._replace(label=name, small=f"{line.small} {line.label}".strip())
+    return loss, kept
+
+
+def _comparison(run: Results) -> Card:
+    """How far apart by position, and how far context is used."""
+    found, tolerances, decided, apart = said(run), tolerances_of(run.rows), _is_decided(run), []
+    title, _, verdict = found.sentence.removesuffix(".").partition(": ")
+    for row in sorted(difference_bins(run.rows), key=lambda row: row.position or 0):
+        begin, end = row.position or 0, row.position_end or 0
+        equal = row.value is not None and row.value <= tolerances.get((begin, end), 0.0)
+        line = Line(f"{begin:,} to {end:,}", "claimed" if equal else "sound", None, "not decided")
+        if decided:
+            text = "rounding" if equal else row_estimate(row).value_text
+            line = line._replace(value=row.value, text=text, low=row.ci_low, high=row.ci_high)
+        apart.append(line)
+    some = apart if len(apart) <= _MOST_BINS else [*apart[:-1:2], apart[-1]]
+    whole = [row for row in run.rows if row.metric == "difference" and row.is_whole]
+    longest = max(whole, key=lambda row: row.length or 0)
+    return Card(
+        title=title,
+        about="the same tokens, read by both",
+        sentence=found.sentence,
+        verdict=f"{verdict[:1].upper()}{verdict[1:]}.",
+        rows=[
+            [
+                _panel(f"Nats per token apart, by position{'' if some is apart else ' (some)'}", some),
+                _panel("What a repeated passage is still worth", _kept(run.rows), mark=1.0),
+            ]
+        ],
+        small=_small([run]),
+        badge=f"{row_estimate(longest).text} nats apart" if decided else "not decided",
+    )
+
+
+def _small(runs: Sequence[Results], comparisons: Sequence[Results] = ()) -> str:
+    """Where the numbers come from; what is alike in two runs is said once."""
+    parts = []
+    for run in runs:
+        of, about = run.provenance, run.provenance.get("model", {})
+        date = datetime.fromisoformat(of["started"]) if of.get("started") else None
+        version, documents = (
+            of.get("packages", {}).get("lengthwise"),
+            (row.documents or 0 for row in run.rows),
+        )
+        parts.append(
+            (
+                f"{_corpus(run)}, {max(documents, default=0)} documents",
+                f"read to {max(row.length or 0 for row in run.rows):,}",
+                about.get("dtype") or "",
+                f"weights {of['weights'][:8]}" if of.get("weights") else "",
+                f"{date.day} {date:%B %Y}" if date else "",
+                f"lengthwise {version}" if version else "",
+            )
+        )
+    alike = [" and ".join(dict.fromkeys(filter(None, each))) for each in zip(*parts, strict=True)]
+    others = dict.fromkeys(_corpus(run) for run in comparisons if _corpus(run) != _corpus(runs[0]))
+    return " · ".join(filter(None, [*alike, *(f"costs on {text}" for text in others)]))
+
+
+def markdown(card: Card) -> str:
+    """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
+    lines = [f"### {card.sentence}", "", card.verdict, ""]
+    for panel in (panel for row in card.rows for panel in row):
+        lines += [f"{panel.heading}:", ""] if panel.heading else []
+        labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
+        lines.append("```text")
+        for label, line in zip(labels, panel.lines, strict=True):
+            numbers = f"{line.text} {line.small if line.value is not None else ''}".strip()
+            lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
+        lines += ["```", ""]
+    return "\n".join([*lines, f"<sub>{card.small}</sub>", ""])
+
+
+def _blocks(line: Line, top: float) -> str:
+    """The bar of a line: full blocks to the lower end of its interval, pale ones to the upper end."""
+    if line.value is None:
+        return "?".ljust(_BLOCKS)
+    low = line.low if line.low is not None else line.value if line.tone == "claimed" else 0.0
+    high = line.end if line.open else line.value if line.high is None else line.high
+    solid, pale = (round(_BLOCKS * max(0.0, each) / top) for each in (low, high))
+    return ("█" * solid + "░" * (pale - solid) + ("→" if line.open else "")).ljust(_BLOCKS)
+
+
+def model_index(run: Results) -> str:
+    """The numbers of `limit` as the metadata of a model's card. What is not known is left out."""
+    metrics = []
+    for metric, line in zip(LIMITS, _limit_lines(run, "")[1:], strict=True):
+        high = None if line.open else line.high
+        ends = {"ci_low": line.low, "ci_high": high, "at_least": line.at_least or None}
+        args = {name: value for name, value in ends.items() if value is not None}
+        if line.value is not None:
+            name = f"{line.label} (tokens)"
+            metrics.append({"type": metric, "value": round(line.value), "name": name, "args": args})
+    dataset = {"type": _corpus(run), "name": _corpus(run), "split": _text(run).get("split", "all")}
+    found = {"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}
+    name = PurePath(run.model_name).name
+    return to_yaml({"model-index": [{"name": name, "results": [found] if metrics else []}]})

@@ -1,0 +1,399 @@
+"""The card: its bars are as long as its numbers, and what is not decided does not look as if it were."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from matplotlib.image import imread
+from matplotlib.textpath import TextPath
+
+from lengthwise.cli.main import run
+from lengthwise.errors import UsageError
+from lengthwise.report.card import card_of, markdown, model_index, write_card
+from lengthwise.report.card_drawing import (
+    FADE,
+    HEIGHT,
+    TONES,
+    WIDTH,
+    Box,
+    Card,
+    Words,
+    badge,
+    png,
+    shapes,
+    svg,
+)
+from lengthwise.results import Results, Row
+from lengthwise.testing import save_tiny_model, tiny_text
+from tests.report.made_rows import estimate
+
+LENGTH, PASSAGE = 16384, 64
+ABOUT: dict[str, Any] = {
+    "packages": {"lengthwise": "0.2.0"},
+    "started": "2026-11-26T15:41:17Z",
+    "weights": "17dceb61c67b",
+    "model": {"claimed_length": 8192, "max_positions": None, "dtype": "bfloat16"},
+    "text": {"corpus": "books", "split": "test", "corpus_fingerprint": "2abb"},
+    "measurement": {"reference": 1024},
+}
+
+
+def limit(
+    sound: dict[str, Any] | None = None, used: dict[str, Any] | None = None, *, model: str = "m", **about: Any
+) -> Results:
+    """A run of limit; a number has value, ci_low, ci_high, at_least."""
+    common: dict[str, Any] = {"model": model, "task": "limit", "length": LENGTH, "documents": 6}
+    rows = [
+        Row(metric=metric, unit="tokens", **{"value": None, **(given or {})}, **common)
+        for metric, given in (("sound_up_to", sound), ("used_up_to", used))
+    ]
+    rows += [
+        Row(metric="tolerance", value=0.1, **common),
+        Row(metric="used_level", value=0.3, **common),
+        Row(metric="benefit_nearby", value=0.05, ci_low=-0.13, ci_high=0.23, **common),
+    ]
+    config = {"model": model, "tolerance": 0.1, "share": 0.1, "passage": PASSAGE}
+    provenance = {**ABOUT, "model": ABOUT["model"] | about}
+    return Results(kind="limit", model_name=model, config=config, rows=rows, provenance=provenance)
+
+
+def compare(*, floor: float = 1e-4, clear: bool = True, **provenance: Any) -> Results:
+    """A run of compare: 0.2 apart, of 0.012 higher loss, with nine tenths of a passage's worth, if it had any."""
+    common: dict[str, Any] = {"model": "m", "task": "difference", "length": 512}
+    benefit = 2.0 if clear else 0.2
+    rows = [
+        estimate(0.2, 0.03, metric="difference", **common),
+        estimate(0.012, 0.002, metric="shift", **common),
+        Row(metric="floor_a", value=floor, **common),
+        Row(metric="floor_b", value=1e-4, **common),
+        Row(metric="tolerance", value=1e-3, **common),
+        *(Row(metric="tolerance", value=1e-3, position=p, position_end=p + 256, **common) for p in (0, 256)),
+        Row(metric="difference", value=1e-4, n=256, position=0, position_end=256, **common),
+        estimate(0.4, 0.05, metric="difference", n=256, position=256, position_end=512, **common),
+        estimate(benefit, 0.5, metric="benefit_a", distance=256, **common),
+        estimate(0.9 * benefit, 0.5, metric="benefit_b", distance=256, **common),
+        estimate(-0.1 * benefit, 0.05, metric="benefit_change", distance=256, p_holm=0.2, **common),
+        estimate(0.9, 0.05, metric="benefit_kept", unit="ratio", distance=256, **common),
+    ]
+    config = {"model": "m", "side_b": {"model": "m", "kv_cache": "quanto-int4"}}
+    return Results(
+        kind="compare", model_name="m", config=config, rows=rows, provenance={**ABOUT, **provenance}
+    )
+
+
+SOUND = {"value": 10496.0, "ci_low": 10368.0, "ci_high": 10752.0}
+USED = {"value": 7298.2, "ci_low": 4096.0, "ci_high": 8192.0}
+OPEN = {"value": 7298.2, "ci_low": 4096.0, "ci_high": LENGTH - PASSAGE}
+LEAST = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENGTH), "at_least": True}
+
+
+def boxes(card: Card, tone: str) -> list[Box]:
+    return [each for each in shapes(card) if isinstance(each, Box) and each.tone == tone]
+
+
+def words(card: Card) -> list[str]:
+    return [each.text for each in shapes(card) if isinstance(each, Words)]
+
+
+@pytest.mark.parametrize("end", [SOUND, {**SOUND, "value": 3000.0, "ci_low": 2000.0, "ci_high": 9000.0}])
+def test_a_bar_is_as_long_as_its_number(end: dict[str, Any]) -> None:
+    card = card_of([limit(end, USED)])
+    [rail, *_] = boxes(card, "rail")
+    claimed = boxes(card, "claimed")[-1]
+    # The axis is the oracle of the scale: its last tick is the 16,384 tokens that were read.
+    zero, last = (
+        next(
+            each.x
+            for each in shapes(card)
+            if isinstance(each, Words) and each.text == text and each.anchor == "middle"
+        )
+        for text in ("0", "16,384")
+    )
+    scale = (last - zero) / LENGTH
+    solid, pale = boxes(card, "sound")
+    assert (rail.x, solid.x) == (zero, zero)
+    assert claimed.width == pytest.approx(8192 * scale)
+    assert solid.width == pytest.approx(end["ci_low"] * scale)
+    assert pale.x + pale.width == pytest.approx(zero + end["ci_high"] * scale)
+    assert (solid.opacity, pale.opacity < 0.5) == (1.0, True)
+    marks = [each.x + each.width / 2 for each in boxes(card, "text")]
+    assert marks == pytest.approx([zero + each["value"] * scale for each in (end, USED)])
+    drawn = ElementTree.fromstring(svg(shapes(card), card.sentence))
+    widths = [
+        float(each.get("width", 0))
+        for each in drawn.iter()
+        if each.get("class") == "sound" and each.tag.endswith("rect")
+    ]
+    assert widths == pytest.approx([solid.width, pale.width], rel=1e-5)
+
+
+def test_a_number_that_is_not_known_is_an_empty_frame() -> None:
+    card = card_of([limit(SOUND, None)])
+    assert boxes(card, "used") == []
+    [frame] = [each for each in boxes(card, "quiet") if each.frame]
+    assert "not known" in words(card)
+    assert any(text.startswith("nearby a repeated passage has a benefit of 0.05") for text in words(card))
+    assert "Used that far back: not decided." in card.verdict
+    assert frame.width > 0
+
+
+def test_what_has_no_end_fades_and_says_so() -> None:
+    least = card_of([limit(LEAST, USED)])
+    steps = boxes(least, "sound")[2:]
+    assert sum(each.width for each in steps) == pytest.approx(FADE)
+    assert [each.opacity for each in steps] == sorted((each.opacity for each in steps), reverse=True)
+    assert {"≥ 16,384", "[16,256, open]"} <= set(words(least))
+    # A lower bound has no mark: that is not where it ends.
+    assert len(boxes(least, "text")) == 1
+    unended = card_of([limit(SOUND, OPEN)])
+    assert len(boxes(unended, "used")) == 11
+    assert {"7,298", "[4,096, open]"} <= set(words(unended))
+    # A table of positions is an end.
+    table = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENGTH)}
+    assert len(boxes(card_of([limit(table, USED, max_positions=LENGTH)]), "sound")) == 2
+
+
+def test_a_number_without_interval_is_pale() -> None:
+    card = card_of([limit({"value": 10496.0}, USED)])
+    [bar] = boxes(card, "sound")
+    assert bar.opacity < 0.5
+    assert "no interval" in words(card)
+    assert "Sound that far: not decided." in card.verdict
+
+
+@pytest.mark.parametrize(
+    ("end", "claim", "answer"),
+    [
+        (SOUND, 8192, "yes"),
+        (SOUND, 10496, "yes"),
+        (SOUND, 10600, "not decided"),
+        (SOUND, 32768, "no"),
+        (LEAST, LENGTH, "yes"),
+        (LEAST, 32768, "not decided"),
+        ({**SOUND, "ci_low": 4096.0, "ci_high": float(LENGTH)}, 32768, "not decided"),
+        (None, 8192, "not decided"),
+    ],
+)
+def test_the_claim_is_judged_by_the_interval(end: dict[str, Any] | None, claim: int, answer: str) -> None:
+    verdict = card_of([limit(end, USED, claimed_length=claim)]).verdict
+    assert verdict.startswith(f"Claims {claim:,} tokens. Sound that far: {answer}.")
+
+
+def test_a_claim_that_is_not_known_is_not_drawn() -> None:
+    card = card_of([limit(SOUND, USED, claimed_length=None)])
+    assert boxes(card, "claimed") == []
+    assert card.verdict == "What length the model claims is not known."
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "answer"),
+    [
+        (SOUND, LEAST, "farther"),
+        (LEAST, SOUND, "less far"),
+        (SOUND, SOUND, "not told apart"),
+        (LEAST, LEAST, "not told apart"),
+    ],
+)
+def test_new_beside_base(base: dict[str, Any], new: dict[str, Any], answer: str) -> None:
+    card = card_of([limit(base, OPEN, model="base"), limit(new, LEAST, model="new", claimed_length=16384)])
+    assert card.title == "new against base"
+    # The interval of the base is open.
+    assert card.verdict == f"Sound: {answer}. Used: not told apart."
+    claims = boxes(card, "claimed")
+    assert claims[1].width == pytest.approx(2 * claims[0].width)
+
+
+def cost(**of: Any) -> tuple[Line, Line]:
+    """What a comparison adds to the loss and keeps of a passage's worth, on the card of its model."""
+    [[loss], [kept]] = (panel.lines for panel in card_of([limit(SOUND, USED)], [compare(**of)]).rows[1])
+    return loss, kept
+
+
+def test_what_a_cache_costs() -> None:
+    loss, kept = cost()
+    assert (loss.label, loss.text, loss.small) == ("4-bit cache", "+0.0120", "[0.0100, 0.0142]")
+    assert (kept.value, kept.text, kept.small) == (0.9, "90 %", "[85, 96] 256 back")
+    # A side that differs from itself by more than a quarter of a nat hides every cost.
+    assert [(line.value, line.text) for line in cost(floor=1.0)] == [(None, "not decided")] * 2
+    # Of a passage without clear worth nothing can be lost.
+    loss, unclear = cost(clear=False)
+    assert (loss.text, unclear.value, unclear.text) == ("+0.0120", None, "not decided")
+
+
+def test_the_card_of_a_comparison() -> None:
+    card = card_of([], [compare()])
+    assert card.title == "m with a 4-bit cache"
+    (equal, apart), [kept] = (panel.lines for panel in card.rows[0])
+    assert (equal.text, equal.tone, apart.text, apart.tone) == ("rounding", "claimed", "0.400", "sound")
+    assert (kept.value, kept.text, kept.small) == (0.9, "90 %", "[85, 96]")
+    solid, pale = boxes(card, "used")
+    mark = next(each.x + 1 for each in boxes(card, "claimed") if each.width == 2)
+    # The line through all bars is at 100 %.
+    assert solid.width / (mark - solid.x) == pytest.approx(0.85)
+    assert (pale.x + pale.width - solid.x) / (mark - solid.x) == pytest.approx(0.955)
+    assert {line.value for line in card_of([], [compare(floor=1.0)]).rows[0][0].lines} == {None}
+    [unclear] = card_of([], [compare(clear=False)]).rows[0][1].lines
+    assert (unclear.value, unclear.text) == (None, "not clear")
+
+
+def extent(each: Words) -> tuple[float, float, float, float]:
+    """Left, top, right, bottom in DejaVu Sans, the widest of the fonts that the picture asks for."""
+    path = TextPath(
+        (0, 0), each.text.replace("$", r"\$"), size=each.size, prop={"weight": 700 if each.bold else 400}
+    )
+    found = path.get_extents()
+    left = each.x - {"start": 0.0, "middle": 0.5, "end": 1.0}[each.anchor] * found.x1
+    return left, each.y - found.y1, left + found.x1, each.y - found.y0
+
+
+@pytest.mark.parametrize("name", ["m", "a-model-whose-name-is-long-" * 6, 'a<b>&"$c$'])
+def test_every_word_is_on_the_picture_and_on_no_other(name: str) -> None:
+    one = card_of([limit(LEAST, None, model=name, claimed_length=2**20)], [compare(), compare()])
+    two = card_of([limit(SOUND, OPEN, model=name), limit(LEAST, None, model=name)], [compare(clear=False)])
+    for card in (one, two, card_of([], [compare()])):
+        places = [(each.text, extent(each)) for each in shapes(card) if isinstance(each, Words) and each.text]
+        for index, (text, (left, top, right, bottom)) in enumerate(places):
+            assert (left >= 0, top >= 0, right <= WIDTH, bottom <= HEIGHT) == (True,) * 4, text
+            for other, (x0, y0, x1, y1) in places[:index]:
+                assert right <= x0 or x1 <= left or bottom <= y0 or y1 <= top, (text, other)
+        ElementTree.fromstring(svg(shapes(card), card.sentence))
+        ElementTree.fromstring(badge(card))
+
+
+def test_the_picture_is_light_and_dark() -> None:
+    card = card_of([limit(SOUND, USED, model="a$b$")])
+    drawing = shapes(card)
+    text = svg(drawing, card.sentence)
+    solid = boxes(card, "sound")[0]
+    for dark in (False, True):
+        pixels = imread(io.BytesIO(png(drawing, dark=dark)))[:, :, :3]
+        assert pixels.shape == (HEIGHT, WIDTH, 3)
+        for y, x, tone in (
+            (2, 2, "page"),
+            (int(solid.y + solid.height / 2), int(solid.x + solid.width / 2), "sound"),
+        ):
+            wanted = [int(TONES[tone][dark][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+            assert np.allclose(pixels[y, x], wanted, atol=0.01)
+            assert f".{tone}{{color:{TONES[tone][dark]}}}" in text.split("@media")[dark]
+
+
+def test_the_markdown_has_bars_and_numbers() -> None:
+    text = markdown(card_of([limit(SOUND, OPEN)], [compare()]))
+    assert text.startswith(
+        "### m: claimed 8,192 tokens, sound up to 10,496 [10,368, 10,752], used up to 7,298 [4,096, open].\n"
+    )
+    bars = {line.split("  ")[0]: line for line in text.splitlines() if "█" in line}
+    # Of 40 signs for 16,384 tokens.
+    assert bars["claimed"].count("█") == 20
+    assert (bars["sound up to"].count("█"), bars["sound up to"].count("░")) == (25, 1)
+    assert (bars["used up to"].count("█"), bars["used up to"].count("→")) == (10, 1)
+    assert "█  +0.0120 [0.0100, 0.0142]" in text.replace("░", "█")
+    assert "?" in markdown(card_of([limit(SOUND, None)]))
+
+
+def test_the_hub_reads_the_metadata() -> None:
+    plain = yaml.safe_load(model_index(limit(LEAST, USED, model="a/b")))
+    name, found = model_index_to_eval_results(plain["model-index"])
+    assert name == "b"
+    assert [(each.metric_type, each.metric_value, each.dataset_name) for each in found] == [
+        ("sound_up_to", LENGTH, "books"),
+        ("used_up_to", 7298, "books"),
+    ]
+    assert found[0].metric_args == {"ci_low": LENGTH - 128.0, "at_least": True}
+    assert found[1].metric_args == {"ci_low": 4096.0, "ci_high": 8192.0}
+    [_, unended] = yaml.safe_load(model_index(limit(SOUND, OPEN)))["model-index"][0]["results"][0]["metrics"]
+    assert (unended["value"], unended["args"]) == (7298, {"ci_low": 4096.0})
+    [only] = yaml.safe_load(model_index(limit(SOUND, None)))["model-index"][0]["results"]
+    assert [metric["type"] for metric in only["metrics"]] == ["sound_up_to"]
+
+
+ELSEWHERE = limit(SOUND, USED)
+ELSEWHERE.provenance["text"] = {"corpus": "code", "corpus_fingerprint": "other"}
+LOOSE = replace(limit(SOUND, USED), config={"model": "m", "tolerance": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("limits", "comparisons", "problem"),
+    [
+        ([], [], "there are 0 runs of limit and 0 of compare"),
+        ([limit()] * 3, [], "there are 3 runs of limit"),
+        ([limit()], [compare()] * 3, "and 3 of compare"),
+        ([], [compare()] * 2, "there are 0 runs of limit and 2 of compare"),
+        ([limit(), ELSEWHERE], [], "different texts"),
+        ([limit(), LOOSE], [], "different settings"),
+        ([limit()], [compare(weights="other")], "'m with a 4-bit cache' is of other weights"),
+    ],
+)
+def test_runs_that_do_not_belong_together_are_refused(
+    limits: list[Results], comparisons: list[Results], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem) as error:
+        card_of(limits, comparisons)
+    assert error.value.expected
+    assert error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "partial", "problem"),
+    [("ppl", False, "holds a run of 'ppl'"), ("limit", True, "holds an unfinished run of 'limit'")],
+)
+def test_other_runs_are_refused(write_run: Any, kind: str, partial: bool, problem: str) -> None:
+    folder = write_run("run", kind=kind, rows=limit(SOUND, USED).rows, partial=partial)
+    with pytest.raises(UsageError, match=problem) as error:
+        write_card([folder])
+    assert error.value.expected
+    assert error.value.fix
+    assert not (folder / "card").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["RUN", "--windows", "4"], "there is no model to measure, and windows is given"),
+        (["RUN", "--text", "books"], "there is no model to measure, and text is given"),
+        (["gone"], "gone is no run folder"),
+        (["a", "b", "c", "--out", "OUT"], "a, b, c are no run folders"),
+    ],
+)
+def test_the_command_refuses(
+    write_run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], problem: str
+) -> None:
+    places = {
+        "RUN": str(write_run("run", kind="limit", rows=limit(SOUND, USED).rows)),
+        "OUT": str(tmp_path / "out"),
+    }
+    assert run(["card", *(places.get(each, each) for each in options)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert problem in lines[0]
+    assert [line.partition(":")[0] for line in lines[1:]] == ["expected", "fix"]
+
+
+def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save_tiny_model(tmp_path / "tiny")
+    (tmp_path / "text").mkdir()
+    for index in range(4):
+        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    out = tmp_path / "out"
+    small = ["--text", str(tmp_path / "text"), "--max-length", "256", "--reference", "32", "--windows", "4"]
+    words = ["card", str(model), *small, "--out", str(out)]
+    assert run(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("tiny: claimed 128 tokens, ")
+    files = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
+    assert shown[1:] == [str(out / name) for name in files]
+    before = {name: (out / name).read_bytes() for name in files}
+    stamp = (out / "limit" / "samples.jsonl").stat().st_mtime_ns
+    assert run(words) == 0
+    assert (out / "limit" / "samples.jsonl").stat().st_mtime_ns == stamp
+    assert {name: (out / name).read_bytes() for name in files} == before
+    # The run that was kept is enough, and its card lies in it.
+    assert run(["card", str(out / "limit")]) == 0
+    assert (out / "limit" / "card" / "card.svg").read_bytes() == before["card.svg"]

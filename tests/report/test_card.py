@@ -25,6 +25,7 @@ from lengthwise.report.card_drawing import (
     WIDTH,
     Box,
     Card,
+    Line,
     Words,
     badge,
     png,
@@ -34,6 +35,8 @@ from lengthwise.report.card_drawing import (
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.made_rows import estimate
+from tools.docs.cards import CARD, readme_card
+from tools.docs.kept_results import kept_run
 
 LENGTH, PASSAGE = 16384, 64
 ABOUT: dict[str, Any] = {
@@ -397,3 +400,17 @@ def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     # The run that was kept is enough, and its card lies in it.
     assert run(["card", str(out / "limit")]) == 0
     assert (out / "limit" / "card" / "card.svg").read_bytes() == before["card.svg"]
+
+
+def test_the_card_of_the_readme_is_of_the_kept_numbers() -> None:
+    root = Path(__file__).parents[2]
+    card = readme_card(root)
+    assert (root / CARD).read_text() == svg(shapes(card), card.sentence)
+    readme = (root / "README.md").read_text()
+    assert f"]({CARD})" in readme
+    kept = {row.metric: row for row in kept_run(root, "limit-smollm2").rows}
+    lines = {line.label: line for line in card.rows[0][0].lines}
+    for label, metric in (("sound up to", "sound_up_to"), ("used up to", "used_up_to")):
+        row, line = kept[metric], lines[label]
+        assert (line.value, line.low, line.high) == (row.value, row.ci_low, row.ci_high)
+        assert line.text in readme

@@ -8,6 +8,8 @@ A page holds a generated part between two comments:
 NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the name of a kept run. What is between them is replaced.
 From `<!-- code: FILE as PLACE -->` to `<!-- end of code -->` is a file of `examples/`, and its place in a first line.
 
+The card of the README is drawn again too (`cards`).
+
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
 from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in
@@ -332,6 +334,7 @@ def main(arguments: list[str], root: Path) -> None:
         if after != before:
             atomic_write_text(path, after)
             print(f"written: {path}")
+    print(f"drawn: {_from('cards').write_card(root)}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def card(
     model-index.yaml for a model's card. What is no more than a lower bound, or not known, looks so.
 
     Args:
-        runs: A run of limit, or two (BASE NEW), with up to two of compare; or one of compare. Of a model, limit runs first.
+        runs: One or two runs of limit (BASE NEW), with up to two of compare; or one of compare. A model is measured.
         text: Text to measure a model on: as for limit. Default: books.
         out: Folder for the files. Default: the folder card in the run.
 

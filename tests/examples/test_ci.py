@@ -31,17 +31,24 @@ def _check(folder: Path, new: Path, *options: str) -> subprocess.CompletedProces
     command.parent.mkdir(exist_ok=True)
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lengthwise "$@"\n')
     command.chmod(0o755)
+    out = folder / f"run-{len([*folder.glob('run-*')])}"
     surroundings = {
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "LENGTHWISE_CACHE": str(folder / "cache"),
         "HF_HUB_OFFLINE": "1",
         "LENGTH": "96",
         "WINDOWS": "3",
+        "OUT": str(out),
     }
     words = ["bash", SCRIPT, folder / "base", new, "--text", folder / "text", "--split", "all", *options]
-    return subprocess.run(
+    done = subprocess.run(
         [str(word) for word in words], env=os.environ | surroundings, capture_output=True, text=True
     )
+    # The picture is there whatever the thresholds say, and what it says is printed last.
+    said = (out / "card" / "card.md").read_text().splitlines()[0].removeprefix("### ")
+    assert said in done.stdout.splitlines()
+    assert (out / "card" / "card.png").is_file()
+    return done
 
 
 def test_a_harmless_change_passes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ def test_a_claim_that_is_not_known_is_not_drawn() -> None:
     card = card_of([limit(SOUND, USED, claimed_length=None)])
     assert boxes(card, "claimed") == []
     assert card.verdict == "What length the model claims is not known."
+    assert card.sentence.startswith("m: the claimed length is not known, sound up to 10,496")
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,8 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
 def _sentence(name: str, lines: Sequence[Line]) -> str:
     claimed, *measured = lines
     found = (f"{each.label} {each.text} {each.small if each.value is not None else ''}" for each in measured)
-    return f"{name}: claimed {claimed.text} tokens, {', '.join(map(str.strip, found))}"
+    claim = f"claimed {claimed.text} tokens" if claimed.value else "the claimed length is not known"
+    return f"{name}: {claim}, {', '.join(map(str.strip, found))}"
 
 
 def _against_claim(run: Results, lines: Sequence[Line]) -> str:

@@ -149,7 +149,7 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         9 * len(line.small) + 14 if line.small and line.value is not None else 0 for line in panel.lines
     )
     number = 0.62 * size * max(len(line.text) for line in panel.lines) + small + 8
-    label, fade = 20 + 10 * max(len(line.label) for line in panel.lines), 8
+    label, fade = 20 + 10 * max(len(line.label) for line in panel.lines), 18
     if wide:
         label, number, fade = 190, number if two else 230, FADE
     left, end, scale = x + label, x + width, (width - label - number - fade) / panel.top
@@ -224,6 +224,7 @@ def png(drawing: Sequence[Box | Words], *, dark: bool = False) -> bytes:
     need("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Affine2D
@@ -240,7 +241,7 @@ def png(drawing: Sequence[Box | Words], *, dark: bool = False) -> bytes:
                 look = {"fill": False, "ec": color, "lw": 1.4, "ls": (0, (5, 4))}
             axes.add_patch(Rectangle((each.x, each.y), each.width, each.height, **look))
         elif each.text:
-            font = {"family": "DejaVu Sans", "weight": 700 if each.bold else 400}
+            font = FontProperties(family="DejaVu Sans", weight=700 if each.bold else 400)
             path = TextPath((0, 0), each.text.replace("$", r"\$"), size=each.size, prop=font)
             before = {"start": 0.0, "middle": 0.5, "end": 1.0}[each.anchor] * path.get_extents().x1
             place = Affine2D().translate(-before, 0).scale(_NARROW, -1).translate(each.x, each.y)

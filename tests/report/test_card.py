@@ -303,6 +303,16 @@ def test_the_markdown_has_bars_and_numbers() -> None:
     assert "?" in markdown(card_of([limit(SOUND, None)]))
 
 
+def test_the_badge_has_intervals_too() -> None:
+    assert (
+        card_of([limit(LEAST, OPEN)]).badge
+        == "sound to ≥ 16,384 [16,256, open] · used to 7,298 [4,096, open]"
+    )
+    assert card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used to not known"
+    assert card_of([], [compare()]).badge == "0.200 [0.170, 0.233] nats apart"
+    assert card_of([], [compare(floor=1.0)]).badge == "not decided"
+
+
 def test_the_hub_reads_the_metadata() -> None:
     plain = yaml.safe_load(model_index(limit(LEAST, USED, model="a/b")))
     name, found = model_index_to_eval_results(plain["model-index"])

@@ -83,7 +83,7 @@ def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> C
         verdict=_against_claim(limits[0], groups[0]) if len(groups) == 1 else _against_base(*groups),
         rows=rows,
         small=_small(limits, comparisons),
-        badge=" · ".join(f"{line.label.replace('up ', '')} {line.text}" for line in groups[-1][1:]),
+        badge=" · ".join(_words(line).replace("up to", "to", 1) for line in groups[-1][1:]),
     )
 
 
@@ -161,11 +161,15 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     return found
 
 
+def _words(line: Line) -> str:
+    """A number with its interval."""
+    return " ".join(filter(None, (line.label, line.text, line.small if line.value is not None else "")))
+
+
 def _sentence(name: str, lines: Sequence[Line]) -> str:
     claimed, *measured = lines
-    found = (f"{each.label} {each.text} {each.small if each.value is not None else ''}" for each in measured)
     claim = f"claimed {claimed.text} tokens" if claimed.value else "the claimed length is not known"
-    return f"{name}: {claim}, {', '.join(map(str.strip, found))}"
+    return f"{name}: {claim}, {', '.join(map(_words, measured))}"
 
 
 def _against_claim(run: Results, lines: Sequence[Line]) -> str:
@@ -284,13 +288,11 @@ def _small(runs: Sequence[Results], comparisons: Sequence[Results] = ()) -> str:
     for run in runs:
         of, about = run.provenance, run.provenance.get("model", {})
         date = datetime.fromisoformat(of["started"]) if of.get("started") else None
-        version, documents = (
-            of.get("packages", {}).get("lengthwise"),
-            (row.documents or 0 for row in run.rows),
-        )
+        version = of.get("packages", {}).get("lengthwise")
+        documents = sorted({row.documents for row in run.rows if row.documents}) or [0]
         parts.append(
             (
-                f"{_corpus(run)}, {max(documents, default=0)} documents",
+                f"{_corpus(run)}, {' to '.join(map(str, dict.fromkeys((documents[0], documents[-1]))))} documents",
                 f"read to {max(row.length or 0 for row in run.rows):,}",
                 about.get("dtype") or "",
                 f"weights {of['weights'][:8]}" if of.get("weights") else "",
@@ -311,7 +313,7 @@ def markdown(card: Card) -> str:
         labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
         lines.append("```text")
         for label, line in zip(labels, panel.lines, strict=True):
-            numbers = f"{line.text} {line.small if line.value is not None else ''}".strip()
+            numbers = _words(line._replace(label=""))
             lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
         lines += ["```", ""]
     return "\n".join([*lines, f"<sub>{card.small}</sub>", ""])

@@ -11,11 +11,22 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise.results import SIGNIFICANCE
 
 REPRODUCED, OPPOSITE, OUTSIDE = "reproduced", "opposite at this scale", "outside the margin"
-NOISE, NOT_RUN = "not distinguishable from noise", "not run"
-"""These five are the verdicts of a test with a p value; the third is of a claim that two arms do the same."""
-HOLDS, FAILS, NOT_DECIDED = "holds", "does not hold", "not decided"
+EXCLUDED, NOT_DECIDED = "the paper's size is excluded", "not decided"
+NOT_RUN, NOT_JUDGED = "not run", "not judged"
+HOLDS, FAILS = "holds", "does not hold"
 NOT_TRAINED = "says nothing: not trained"
-"""The verdicts of a rule; of several cases it says in how many the claim holds."""
+VERDICTS = {
+    REPRODUCED: "p < 0.05 for the claim. Of a claim with a margin: within the margin",
+    OPPOSITE: "p < 0.05 for the other direction",
+    OUTSIDE: "p < 0.05 against a claim with a margin",
+    EXCLUDED: "neither direction is shown, and p < 0.05 against a difference as large as the paper's",
+    NOT_DECIDED: "none of these. In brackets: the smallest difference, or margin, that could have been seen",
+    NOT_JUDGED: "what this scale has is not what the claim is about; the reason is beside it",
+    NOT_RUN: "the numbers are missing: LongBench-E needs its data, BABILong a model that answers",
+}
+"""What each verdict of a test says. Verdicts of a rule: it holds, it does not, or it is not decided."""
+HELPS, HARMLESS, HARMS, OTHER = "it helps", "it does no harm", "it harms", "something else"
+"""What a claim says of the term. A claim that too much of it, or too little training, harms is counted apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +34,15 @@ class Found:
     """What a test found.
 
     Args:
-        verdict: of a test with a p value: if it is more than noise.
+        verdict: of a test with a p value: if `p` is small.
         ours: the number with its interval, or numbers in words.
         what, unit: the tested number in words, and its unit.
         rule: when the claim holds.
         n: models.
         p: before Holm's correction; None for a rule.
+        p_size: of a true difference as large as the paper's, before Holm's correction; None without such a size.
         detectable: the smallest effect that would have been seen among so many tests.
-        why: for NOT_RUN: what is missing; for NOISE: the p value before the correction if that alone decides.
+        why: what is missing, or what else a reader of the verdict must know.
     """
 
     verdict: str
@@ -40,6 +52,7 @@ class Found:
     rule: str = ""
     n: int | None = None
     p: float | None = None
+    p_size: float | None = None
     detectable: Callable[[int], float | None] = field(default=lambda tests: None)
     why: str = ""
 
@@ -73,6 +86,8 @@ class Claim(Generic[T]):
         says: the statement, in short.
         test: how numbers decide it.
         paper: the paper's number; "" for a claim of our own.
+        term: what it says of the term: HELPS, HARMLESS, HARMS or OTHER.
+        unless: why it cannot be judged at a scale; "" where it can.
     """
 
     place: str
@@ -80,35 +95,83 @@ class Claim(Generic[T]):
     test: T
     source: str = ""
     paper: str = ""
+    term: str = OTHER
+    unless: Callable[[Any], str] = field(default=lambda scale: "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A claim with its verdict; `p` is after Holm's correction, `detectable` what its table would have shown."""
+    """A claim with its verdict; p values are after Holm's correction, `detectable` is what its table could show."""
 
     claim: Claim
     found: Found
     verdict: str
     p: float | None
+    p_size: float | None
     detectable: float | None
 
+    @property
+    def excluded(self) -> bool | None:
+        """Whether a difference as large as the paper's is excluded; None where the claim has no size."""
+        return None if self.p_size is None else self.p_size < SIGNIFICANCE
 
-def judge(claims: Iterable[Claim], numbers: Any) -> list[Judged]:
-    """A verdict on every claim of a table that the numbers are about. Holm's correction is over those with a p.
+    @property
+    def text(self) -> str:
+        """The verdict in words, with its reason, or with what could have been seen."""
+        could = shown_detectable(self) if self.verdict == NOT_DECIDED else ""
+        verdict = f"{self.verdict} (could see {could})" if could else self.verdict
+        return f"{verdict}: {self.found.why}" if self.found.why else verdict
 
-    A difference that is more than noise by itself and not among the tests of its table says so.
+
+def judge(claims: Iterable[Claim], numbers: Any, scale: Any = None) -> list[Judged]:
+    """A verdict on every claim of a table that the numbers are about.
+
+    Holm's correction is over the tests with a p, and over the tests against the paper's sizes by themselves.
+    `scale` is what a claim's `unless` asks.
     """
-    found = [(claim, one) for claim in claims if (one := claim.test(numbers)) is not None]
+    found: list[tuple[Claim, Found]] = []
+    for claim in claims:
+        why = claim.unless(scale)
+        one = Found(verdict=NOT_JUDGED, why=why) if why else claim.test(numbers)
+        if one is not None:
+            found.append((claim, one))
     corrected = holm_corrected([one.p for _, one in found])
+    sizes = holm_corrected([one.p_size for _, one in found])
     tests = sum(p is not None for p in corrected)
-    judged: list[Judged] = []
-    for (claim, one), p in zip(found, corrected, strict=True):
-        verdict = NOISE if p is not None and p >= SIGNIFICANCE else one.verdict
-        if verdict == NOISE and one.p is not None and one.p < SIGNIFICANCE:
-            one = replace(one, why=f"{one.verdict} by itself (p = {one.p:.2g}), not among {tests} tests")
-        found_of = {"claim": claim, "found": one, "verdict": verdict}
-        judged.append(Judged(**found_of, p=p, detectable=one.detectable(tests)))
-    return judged
+    return [
+        decide(claim, one, p=p, p_size=p_size, detectable=one.detectable(tests))
+        for (claim, one), p, p_size in zip(found, corrected, sizes, strict=True)
+    ]
+
+
+def decide(
+    claim: Claim, found: Found, *, p: float | None, p_size: float | None, detectable: float | None
+) -> Judged:
+    """The verdict that the corrected p values allow. Nothing is judged that could not have been seen."""
+    verdict = found.verdict
+    if p is not None and p >= SIGNIFICANCE:
+        verdict = EXCLUDED if p_size is not None and p_size < SIGNIFICANCE else NOT_DECIDED
+    return Judged(claim=claim, found=found, verdict=verdict, p=p, p_size=p_size, detectable=detectable)
+
+
+def placed(claims: Iterable[Claim], where: str) -> list[Claim]:
+    """The claims as they are judged on one text or setting of several, which is then in their place."""
+    return [replace(claim, place=f"{claim.place}, {where}") for claim in claims]
+
+
+def shown_p(p: float | None) -> str:
+    """A p value in a cell."""
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def shown_detectable(judged: Judged) -> str:
+    """In a cell: the smallest difference, or margin, that could have been seen."""
+    return "" if judged.detectable is None else f"{judged.detectable:.2g}"
+
+
+def shown_size(judged: Judged) -> str:
+    """In a cell: is a difference as large as the paper's excluded?"""
+    return {None: "", True: "excluded", False: "possible"}[judged.excluded]
 
 
 def verdict_table(
@@ -123,20 +186,20 @@ def verdict_table(
 
     `more` are columns beside the verdict.
     """
+    # What a reader asks first is on the left: a wide page is scrolled for the rest.
     columns: dict[str, Sequence[Cell]] = {
         "place": [one.claim.place for one in judged],
         "claim": [one.claim.says for one in judged],
         "paper": [one.claim.paper for one in judged],
-        "what": [one.found.what for one in judged],
         ours: [one.found.ours for one in judged],
         "unit": [one.found.unit for one in judged],
-        "n": [one.found.n for one in judged],
-        "p (Holm)": [
-            "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.2g}" for one in judged
-        ],
-        "verdict": [f"{one.verdict}: {one.found.why}" if one.found.why else one.verdict for one in judged],
+        "p (Holm)": [shown_p(one.p) for one in judged],
+        "verdict": [one.text for one in judged],
+        "the paper's size": [shown_size(one) for one in judged],
+        "could be seen": [shown_detectable(one) for one in judged],
         **(more or {}),
-        "could be seen": ["" if one.detectable is None else f"{one.detectable:.2g}" for one in judged],
+        "n": [one.found.n for one in judged],
+        "what": [one.found.what for one in judged],
         "rule": [one.found.rule for one in judged],
     }
     shown = [name for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)]

@@ -2,7 +2,8 @@
 
 A claim that two arms do the same has a margin. It is confirmed where the difference lies within it (two one-sided
 tests), and contradicted where it lies outside. A claim that one arm is not higher (or lower) than the other by more
-than a margin is tested against that margin alone. The statistics are those of `lengthwise_studies.over_seeds`.
+than a margin is tested against that margin alone. Where the paper has a size, a second test asks whether the numbers
+allow it. The statistics are those of `lengthwise_studies.over_seeds`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import Literal
 from lengthwise.errors import UsageError
 from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
-from lengthwise_studies.claims import NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
+from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
 from lengthwise_studies.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
 
 Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 """The last three have a margin."""
 NOTE = (
-    "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm). The last column is "
-    f"the smallest difference (of a claim with a margin: margin) that would have been more than noise in "
-    f"{POWER:.0%} of cases. Fewer than {FEWEST_SEEDS} seeds give no verdict."
+    "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm), and so is the test against "
+    f"the paper's size. Where p is 0.05 or more, a claim is {NOT_DECIDED}, or {EXCLUDED}. What could be "
+    f"seen would have been seen in {POWER:.0%} of cases; the rule is the margin of a claim that has one. "
+    f"Fewer than {FEWEST_SEEDS} seeds give no verdict."
 )
 """Below a table of verdicts."""
 
@@ -87,6 +89,8 @@ class Paired:
         direction: what the statement says of the arm's number against the other's.
         margin: in the quantity's unit. For "same": differences up to this are the same. For "not higher" and "not
             lower": how much higher or lower is still allowed.
+        because: where the margin comes from.
+        size: the difference that the paper has, or that its table has of the term; None where it has no number.
         steps: training steps after which it is compared, in the paper's count; None: at the end.
         across: settings in which the two arms are measured differently, because the statement is about them.
     """
@@ -96,18 +100,45 @@ class Paired:
     against: str
     direction: Direction
     margin: float | None = None
+    because: str = ""
+    size: float | None = None
     steps: int | None = None
     across: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert (self.margin is None) == (self.direction in ("lower", "higher")), self
         assert self.margin is None or self.margin > 0, self
+        # What is claimed to be the same has no size that could be excluded.
+        assert self.size is None or self.direction != "same", self
+
+    @property
+    def what(self) -> str:
+        """The tested number in words."""
+        after = "" if self.steps is None else f" after {self.steps} of the paper's steps"
+        return f"{self.quantity.heading}, {self.arm} minus {self.against}{after}"
+
+    @property
+    def bound(self) -> str:
+        """Where the number has to be, and where the margin comes from."""
+        margin = f"{self.margin or 0:.2g} {self.quantity.unit}"
+        bounds: dict[Direction, str] = {
+            "lower": "below 0",
+            "higher": "above 0",
+            "same": f"within {margin} of 0",
+            "not higher": f"below +{margin}",
+            "not lower": f"above -{margin}",
+        }
+        return bounds[self.direction] + (f" ({self.because})" if self.because else "")
+
+    @property
+    def rule(self) -> str:
+        """When the claim holds, in words."""
+        return f"{self.what}: {self.bound}"
 
     def __call__(self, measured: Measured) -> Found:
         """The mean difference over seeds and documents, and the verdict if it is more than noise."""
-        after = "" if self.steps is None else f" after {self.steps} of the paper's steps"
-        what = f"{self.quantity.heading}, {self.arm} minus {self.against}{after}"
-        found = partial(Found, what=what, unit=self.quantity.unit)
+        rule = "" if self.margin is None else self.bound
+        found = partial(Found, what=self.what, unit=self.quantity.unit, rule=rule)
         try:
             over = self._over_seeds(measured)
         except UsageError as lacks:
@@ -118,10 +149,12 @@ class Paired:
         bound = math.copysign(margin, over.mean) if same else margin if below else -margin
         as_claimed = abs(over.mean) < margin if same else (over.mean < bound) == below
         return found(
-            verdict=REPRODUCED if as_claimed else OUTSIDE if same else OPPOSITE,
+            verdict=REPRODUCED if as_claimed else OUTSIDE if self.margin else OPPOSITE,
             ours=Estimate(over.mean, *over.interval, signed=True),
             p=over.p_value(bound),
+            p_size=None if self.size is None else over.p_value(self.size),
             detectable=partial(over.detectable, both_ends=same),
+            why="" if over.error else "no number differs in any seed",
         )
 
     def _over_seeds(self, measured: Measured) -> OverSeeds:

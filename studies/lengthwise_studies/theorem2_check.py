@@ -30,6 +30,7 @@ from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
+from lengthwise_studies.claims import judge, verdict_table
 from lengthwise_studies.computed import computed
 from lengthwise_studies.section3.cells import SCALES, Scale
 from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread
@@ -37,13 +38,19 @@ from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic.reparameterization import IDENTITY, constant_error
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, count_law
 from lengthwise_studies.synthetic.training import one_thread
+from lengthwise_studies.theorem2_claims import (
+    CLAIMS,
+    CORRECTED,
+    FULL,
+    LOWER,
+    PRINTED,
+    RANK_ONE,
+    TASKS,
+    UPPER,
+)
 
-TASKS = ("length", "sum", "mean")
 _RATE, _TURNS = 0.02, 50
 LONGEST = 10
-PRINTED, CORRECTED = "as printed (Eq. 15, 20, 22)", "the paper's table, exact"
-RANK_ONE, FULL = "best table of rank 1", "best table"
-LOWER, UPPER = "lower bound", "upper bound"
 CONSTANT = "best constant"
 TRAINED = {1: "trained on samples, head dimension 1", 2: "trained on samples, head dimension 2"}
 ARMS = (PRINTED, CORRECTED, RANK_ONE, FULL, *TRAINED.values(), CONSTANT, LOWER, UPPER)
@@ -249,7 +256,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "and its error at any length are short sums. The paper's order of growth is right; one printed "
                 "constant and one minimiser are wrong.",
             ],
-            tables=[_table(results)],
+            tables=[verdict_table(judge(CLAIMS, results)), _table(results)],
             figures=growth_picture(results),
             notes=results.notes,
         )

@@ -8,14 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lengthwise_studies.claims import OPPOSITE, Claim, judge
-from lengthwise_studies.paper.table1 import (
-    PRINTED,
-    Correlation,
-    of_the_papers_models,
-    over_models,
-    partial_correlation,
-)
+from lengthwise_studies.claims import EXCLUDED, OPPOSITE, Claim, judge
+from lengthwise_studies.paper.correlations import Correlation, Extended, over_models, partial_correlation
+from lengthwise_studies.paper.table1 import PRINTED, of_the_papers_models
 
 
 def test_partial_correlation_of_one_control_is_the_textbook_formula():
@@ -74,7 +69,7 @@ def test_verdicts():
     tests = (
         Correlation("close", "score"),
         Correlation("minus", "score"),
-        Correlation("noise", "score"),
+        Correlation("noise", "score", size=0.96),
         Correlation("close", "score", stronger_than="weak"),
         Correlation("weak", "score", given=("close",)),
         Correlation("other", "score"),
@@ -84,15 +79,50 @@ def test_verdicts():
     assert [one.verdict for one in found] == [
         "reproduced",
         OPPOSITE,
-        "not distinguishable from noise",
+        EXCLUDED,
         "reproduced",
-        "not distinguishable from noise",
+        "not decided",
         "not run",
     ]
     assert found[2].detectable is not None
     assert 0.3 < found[2].detectable < 0.7
     few = {name: models[name] for name in list(models)[:7]}
     assert {one.verdict for one in judge(claims, few)} == {"not run"}
+
+
+def test_a_correlation_of_the_papers_size_is_not_excluded():
+    """Forty models with a true correlation of 0.9 exclude 0.2 and 0.99, and hardly ever 0.9."""
+    rng, excluded = np.random.default_rng(3), {0.2: 0, 0.9: 0, 0.99: 0}
+    for _ in range(60):
+        x = rng.normal(size=40)
+        y = 0.9 * x + math.sqrt(1 - 0.81) * rng.normal(size=40)
+        models = {f"m{at}": {"x": one, "y": other} for at, (one, other) in enumerate(zip(x, y, strict=True))}
+        for size in excluded:
+            p = Correlation("x", "y", size=size)(models).p_size
+            assert p is not None
+            excluded[size] += p < 0.05
+    assert excluded[0.2] == excluded[0.99] == 60
+    assert excluded[0.9] < 10
+
+
+@pytest.mark.parametrize(("change", "verdict"), [(-0.2, "reproduced"), (0.2, OPPOSITE)])
+def test_extended_models_count_once_and_against_themselves(change: float, verdict: str):
+    """Models differ by 3, extensions by 0.2: the difference is of each model from itself."""
+    rng, models = np.random.default_rng(4), {}
+    for at, level in enumerate(rng.normal(size=10) * 3):
+        models[f"m{at}"] = {"x": level}
+        for method in ("pi", "yarn"):
+            models[f"m{at}, {method} x4"] = {"x": level + change + 0.05 * rng.normal()}
+    [found] = judge([Claim(place="", says="", test=Extended("x"))], models)
+    per_model = [
+        np.mean([models[f"m{at}, {method} x4"]["x"] for method in ("pi", "yarn")]) - models[f"m{at}"]["x"]
+        for at in range(10)
+    ]
+    assert (found.verdict, found.found.n) == (verdict, 10)
+    assert found.found.p == pytest.approx(scipy.stats.ttest_1samp(per_model, 0.0).pvalue)
+    assert found.found.ours.value == pytest.approx(np.mean(per_model))
+    few = {name: own for name, own in models.items() if int(name[1]) < 7}
+    assert Extended("x")(few).verdict == "not run"
 
 
 def test_the_papers_own_table():

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lengthwise.measure.difference import holm_corrected
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import (
+    EXCLUDED,
     FAILS,
     HOLDS,
-    NOISE,
+    NOT_DECIDED,
+    NOT_JUDGED,
     NOT_RUN,
     OPPOSITE,
     OUTSIDE,
@@ -60,28 +64,83 @@ def judge(found: list[Row], *tests: Paired, steps: dict[int, str] | None = None)
         (GOOD, LOWER, REPRODUCED),
         ([0.1, 0.11, 0.09], LOWER, OPPOSITE),
         ([0.1, 0.11, 0.09], HIGHER, REPRODUCED),
-        ([-0.1, 0.1, 0.0], LOWER, NOISE),
+        ([-0.1, 0.1, 0.0], LOWER, NOT_DECIDED),
         ([-0.1, -0.11], LOWER, NOT_RUN),
         ([], LOWER, NOT_RUN),
         ([0.0, 0.001, -0.001], replace(SAME, margin=0.1), REPRODUCED),
-        ([0.0, 0.001, -0.001], replace(SAME, margin=0.001), NOISE),
+        ([0.0, 0.001, -0.001], replace(SAME, margin=0.001), NOT_DECIDED),
         ([0.2, 0.21, 0.19], SAME, OUTSIDE),
         ([-0.2, -0.21, -0.19], SAME, OUTSIDE),
         ([-0.2, -0.21, -0.19], NOT_HIGHER, REPRODUCED),
         ([0.0, 0.001, -0.001], NOT_HIGHER, REPRODUCED),
-        ([0.2, 0.21, 0.19], NOT_HIGHER, OPPOSITE),
-        ([0.1, 0.101, 0.099], NOT_HIGHER, NOISE),
+        ([0.2, 0.21, 0.19], NOT_HIGHER, OUTSIDE),
+        ([0.1, 0.101, 0.099], NOT_HIGHER, NOT_DECIDED),
         ([0.2, 0.21, 0.19], NOT_LOWER, REPRODUCED),
-        ([-0.2, -0.21, -0.19], NOT_LOWER, OPPOSITE),
+        ([-0.2, -0.21, -0.19], NOT_LOWER, OUTSIDE),
     ],
 )
 def test_verdicts(values, test, verdict):
     assert judge(rows(values), test)[0].verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("values", "size", "verdict", "excluded"),
+    [
+        # The planted effect is the paper's: it is seen, and its size is possible.
+        ([-0.039, -0.041, -0.040], -0.04, REPRODUCED, False),
+        # No effect in narrow numbers: the paper's size is excluded, and nothing is shown.
+        ([0.001, -0.002, 0.001], -0.04, EXCLUDED, True),
+        # No effect in wide numbers could not have been seen, so nothing is judged.
+        ([0.06, -0.07, 0.01], -0.04, NOT_DECIDED, False),
+        # An effect in the other direction excludes it too; so does one that is ten times as large.
+        ([0.039, 0.041, 0.040], -0.04, OPPOSITE, True),
+        ([-0.39, -0.41, -0.40], -0.04, REPRODUCED, True),
+        ([0.001, -0.002, 0.001], None, NOT_DECIDED, None),
+    ],
+)
+def test_what_is_said_of_a_size_that_was_seen_unseen_or_excluded(values, size, verdict, excluded):
+    [found] = judge(rows(values, stderr=0.001), replace(LOWER, size=size))
+    assert (found.verdict, found.excluded) == (verdict, excluded)
+    # A verdict that decides nothing says what could have been seen, and no other does.
+    assert ("could see" in found.text) == (verdict == NOT_DECIDED)
+
+
+def test_no_more_true_sizes_are_excluded_than_the_level_allows():
+    """Three seeds around the paper's own size, in a table of one claim."""
+    rng = np.random.default_rng(0)
+    said = 0
+    for _ in range(400):
+        values = (-0.04 + rng.normal(0, 0.01) + rng.normal(0, 0.01, size=3)).tolist()
+        said += bool(judge(rows(values, stderr=0.01), replace(LOWER, size=-0.04))[0].excluded)
+    assert said / 400 < 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def test_the_tests_against_sizes_are_corrected_by_themselves():
+    wide = replace(LOWER, size=-0.04)
+    found = rows([0.004, -0.004, 0.012], stderr=0.001)
+    [alone], among = judge(found, wide), judge(found, *[wide] * 9, replace(LOWER, size=None))[0]
+    assert alone.p_size is not None
+    assert among.p_size == pytest.approx(min(1.0, 9 * alone.p_size))
+    assert (alone.verdict, among.verdict) == (EXCLUDED, NOT_DECIDED)
+
+
+def test_numbers_that_differ_nowhere_decide_nothing():
+    [found] = judge(rows([0.0, 0.0, 0.0], stderr=0.0), replace(LOWER, size=-0.14))
+    assert found.text == f"{NOT_DECIDED}: no number differs in any seed"
+
+
+def test_a_claim_that_a_scale_cannot_judge_takes_no_part_in_the_correction():
+    others = Claim(place="T", says="on books", test=LOWER, unless=lambda scale: f"{scale} is no book")
+    claims = [Claim(place="T", says="it does", test=LOWER), others]
+    one, other = judge_all(claims, Measured(rows=rows(GOOD), length=100), "code")
+    assert other.text == f"{NOT_JUDGED}: code is no book"
+    assert other.found.ours is None
+    assert one.p == judge(rows(GOOD))[0].p
+
+
 def test_documents_decide_as_well_as_seeds():
     # Equal seeds, but the documents leave the sign open.
-    assert judge(rows([-0.1] * 3, stderr=0.2))[0].verdict == NOISE
+    assert judge(rows([-0.1] * 3, stderr=0.2))[0].verdict == NOT_DECIDED
     assert judge(rows([-0.1] * 3, documents=1))[0].verdict == NOT_RUN
 
 
@@ -99,7 +158,7 @@ def test_holm_is_over_the_table():
     [alone], among = judge(found), judge(found, *[LOWER] * 20)[0]
     assert alone.p is not None
     assert among.p == pytest.approx(min(1.0, 20 * alone.p))
-    assert (alone.verdict, among.verdict) == (REPRODUCED, NOISE)
+    assert (alone.verdict, among.verdict) == (REPRODUCED, NOT_DECIDED)
     assert among.detectable > alone.detectable  # type: ignore[operator]
     assert holm_corrected([0.01, None, 0.04, 0.02]) == pytest.approx([0.03, None, 0.04, 0.04])
 
@@ -115,12 +174,13 @@ def test_means_over_seeds():
 
 
 def test_one_table_has_the_claims_of_all_tests():
-    weak, missing = judge(rows([-0.1, 0.1, 0.0]), LOWER, replace(LOWER, arm="c"))
+    weak, missing = judge(rows([-0.1, 0.1, 0.0]), replace(LOWER, size=-0.1), replace(SAME, arm="c"))
     table = verdict_table([weak, missing])
-    assert table.columns == ["place", "claim", "what", "ours", "unit", "p (Holm)", "verdict", "could be seen"]
-    assert [row[6:] for row in table.rows] == [
-        [NOISE, f"{weak.detectable:.2g}"],
-        [f"{NOT_RUN}: not measured at this scale", ""],
+    columns = ["p (Holm)", "verdict", "the paper's size", "could be seen", "what", "rule"]
+    assert table.columns == ["place", "claim", "ours", "unit", *columns]
+    assert [[*row[5:8], row[9]] for row in table.rows] == [
+        [f"{NOT_DECIDED} (could see {weak.detectable:.2g})", "possible", f"{weak.detectable:.2g}", ""],
+        [f"{NOT_RUN}: not measured at this scale", "", "", "within 0.02 nats of 0"],
     ]
     rule = Rule(
         "it is above 1",

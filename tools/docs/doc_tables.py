@@ -115,16 +115,17 @@ def _differences(results: Results) -> Table:
 
 
 def _times(results: Results) -> Table:
-    from lengthwise_studies.paper.paper_table import times_table
+    from lengthwise_studies.paper.all_tables import TABLES
 
-    return replace(times_table(results.rows), caption="")
+    return replace(TABLES[results.kind].times(results), caption="")
 
 
 def _index(root: Path, which: str) -> Table:
-    from tools.docs.paper_index import kept_index, tables_index, verdicts_table
+    from tools.docs import paper_index
 
-    makers = {"tables": tables_index, "verdicts": verdicts_table}
-    return makers[which](root) if which in makers else kept_index(root, which)
+    if which in paper_index.MAKERS:
+        return paper_index.MAKERS[which](root)
+    return paper_index.kept_index(root, which)
 
 
 def _temperatures(results: Results) -> Table:

@@ -6,29 +6,41 @@ Verdicts are those of kept results. Every claim, arm and number is on the page t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Table
 from lengthwise_studies.claims import (
+    EXCLUDED,
     FAILS,
+    HARMLESS,
+    HARMS,
+    HELPS,
     HOLDS,
-    NOISE,
+    NOT_DECIDED,
+    NOT_JUDGED,
     NOT_RUN,
     OPPOSITE,
+    OTHER,
     OUTSIDE,
     REPRODUCED,
+    VERDICTS,
     Judged,
-    judge,
+    shown_detectable,
+    shown_p,
+    shown_size,
 )
-from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper import table1
+from lengthwise_studies.paper.agreed import TableRun, judge_runs, number_of
 from lengthwise_studies.paper.all_tables import TABLES
+from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
+from lengthwise_studies.real import claims as real
 from tools.docs.kept_results import results_folder, runs_of
 from tools.docs.kept_tables import CLAIMS, kept_tables
+from tools.docs.real_tables import kept_real
 
-TABLE1 = "Table 1: does misalignment go with long-context scores?"
-VERDICTS = (REPRODUCED, OPPOSITE, NOISE, OUTSIDE, NOT_RUN)
+COLUMNS = (OPPOSITE, OUTSIDE, EXCLUDED, NOT_DECIDED, NOT_JUDGED, NOT_RUN)
+TERMS = (HELPS, HARMLESS, HARMS, OTHER)
 FIGURES = {
     "figure1": "Fig. 1: mean, length, reparameterized length",
     "figure1-paper": "Fig. 1 with SGD for the paper's 40,000 steps",
@@ -48,46 +60,109 @@ SPARSITY = {
 
 
 def tables_index(root: Path) -> Table:
-    """One line for each table of the alignment paper and its rebuttal, and for each kept run: claims by verdict."""
+    """One line for each table of the alignment paper and its rebuttal, and for each kept run: claims by verdict.
+
+    What is reproduced is counted by what the claim says of the term.
+    """
+    rows: list[list[Cell]] = [
+        [label, study, len(judged), *_counts(judged)] for label, study, judged in every_table(root)
+    ]
+    heads = [f"{REPRODUCED}: {term}" for term in TERMS]
+    return Table(columns=["table", "study", "claims", *heads, *COLUMNS], rows=rows)
+
+
+def _counts(judged: list[Judged]) -> list[Cell]:
+    reproduced = Counter(one.claim.term for one in judged if one.verdict in (REPRODUCED, HOLDS))
+    others = Counter(one.verdict for one in judged)
+    return [*(reproduced[term] or "" for term in TERMS), *(others[verdict] or "" for verdict in COLUMNS)]
+
+
+def headline_table(root: Path) -> Table:
+    """Claims by what they say of the term, and by verdict. A number that several tables judge is counted once.
+
+    Runs of a table at other settings are left out, and so are statements on many models.
+    """
+    once: dict[object, Judged] = {}
+    for run, several in _table_runs(root):
+        for one in several:
+            if not run.variant:
+                once.setdefault(number_of(run, one.claim), one)
+    judged = [*once.values(), *_on_real(root)]
+    shown = (REPRODUCED, *COLUMNS)
     rows: list[list[Cell]] = []
-    for title, study, judged in _every_table(root):
-        counts = Counter(one.verdict for one in judged)
-        rows.append([title, study, len(judged), *(counts[verdict] or "" for verdict in VERDICTS)])
-    return Table(columns=["table", "study", "claims", *VERDICTS], rows=rows)
+    for term in TERMS:
+        counts = Counter(one.verdict for one in judged if one.claim.term == term)
+        rows.append([term, counts.total(), *(counts[verdict] or "" for verdict in shown)])
+    return Table(columns=["what the claim says of the term", "claims", *shown], rows=rows)
 
 
 def verdicts_table(root: Path) -> Table:
     """One line for each claim of these tables, with our number and the verdict."""
     rows: list[list[Cell]] = [
         [
-            title.partition(":")[0] if TABLE1 not in title else title.replace(TABLE1, "Table 1"),
+            label,
             one.claim.says,
-            one.claim.paper.replace("no number in the text", ""),
+            one.claim.paper,
             one.found.ours,
-            "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.2g}",
-            one.verdict,
+            shown_p(one.p),
+            one.text,
+            shown_size(one),
+            shown_detectable(one),
         ]
-        for title, _, judged in _every_table(root)
+        for label, _, judged in every_table(root)
         for one in judged
     ]
-    return Table(columns=["table", "claim", "paper", "ours", "p (Holm)", "verdict"], rows=rows)
+    columns = ["table", "claim", "paper", "ours", "p (Holm)", "verdict", "the paper's size", "could be seen"]
+    return Table(columns=columns, rows=rows)
 
 
-def _every_table(root: Path) -> Iterator[tuple[str, str, list[Judged]]]:
-    """Title, study and verdicts of each kept run, and of each table that was not run."""
-    folder = results_folder(root)
-    for run in runs_of(folder, "table1"):
+def meanings_table(root: Path) -> Table:
+    """What each verdict says."""
+    return Table(columns=["verdict", "what it says"], rows=[[name, says] for name, says in VERDICTS.items()])
+
+
+def margins_table(root: Path) -> Table:
+    """The margins and the sizes that claims are judged with."""
+    rows: list[list[Cell]] = [
+        [place, "its own" if margin.value is None else f"{margin.value:.2g}", margin.because]
+        for place, margin in MARGINS.items()
+    ]
+    rows += [
+        [place, f"{effect.nats:+.3f}", f"size of a claim without a number: {effect.where}"]
+        for place, effect in EFFECTS.items()
+    ]
+    return Table(columns=["place", "margin or size", "where it comes from"], rows=rows)
+
+
+@cache
+def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
+    """Name, study and verdicts of each kept run, and of each table that was not run. No two names are equal."""
+    found: list[tuple[str, str, list[Judged]]] = []
+    for run in runs_of(results_folder(root), "table1"):
         for who, every in table1.judged(run.results).items():
-            yield (
-                f"{TABLE1} ({who} models)",
-                "table1",
-                [one for one in every if one.claim.place == "Table 1"],
-            )
-    for name, table in TABLES.items():
-        runs = [(run.variant, table.judged(run.results)) for run in runs_of(folder, name)]
-        for variant, judged in runs or [("", judge(table.claims, Measured(rows=[])))]:
-            if judged:
-                yield f"{table.title} ({variant})" if variant else table.title, name, judged
+            papers = [one for one in every if one.claim.place in table1.PAPERS]
+            found.append((f"Table 1, {who} models", "table1", papers))
+    for run, judged in _table_runs(root):
+        label = ", ".join(filter(None, (run.table.label, run.variant)))
+        found.append((label, run.table.name, judged))
+    found.append(("SmolLM2-135M, T = 8,192", "python -m lengthwise_studies.real", _on_real(root)))
+    assert len({label for label, _, _ in found}) == len(found)
+    return found
+
+
+def _on_real(root: Path) -> list[Judged]:
+    return real.judged(kept_real(root))
+
+
+@cache
+def _table_runs(root: Path) -> list[tuple[TableRun, list[Judged]]]:
+    folder = results_folder(root)
+    runs = [
+        TableRun(table=table, variant=variant, results=results)
+        for name, table in TABLES.items()
+        for variant, results in [(run.variant, run.results) for run in runs_of(folder, name)] or [("", None)]
+    ]
+    return list(zip(runs, judge_runs(runs), strict=True))
 
 
 def kept_index(root: Path, which: str) -> Table:
@@ -108,3 +183,13 @@ def kept_index(root: Path, which: str) -> Table:
     return Table(
         columns=["item", "study", "claims", "hold", "do not hold", "in part, or not decided"], rows=rows
     )
+
+
+MAKERS = {
+    "headline": headline_table,
+    "tables": tables_index,
+    "verdicts": verdicts_table,
+    "meanings": meanings_table,
+    "margins": margins_table,
+}
+"""Name of a generated part -> what makes it; other names are those of `kept_index`."""

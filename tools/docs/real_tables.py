@@ -21,18 +21,19 @@ SHOWN = (
 
 
 @cache
-def _kept(root: Path) -> Kept:
+def kept_real(root: Path) -> Kept:
+    """What is kept of the real model."""
     return read_kept(kept_files(results_folder(root) / "real"))
 
 
 def perplexity_table(root: Path) -> Table:
     """Perplexity of every arm by length."""
-    return replace(perplexities(_kept(root)), caption="", notes=[])
+    return replace(perplexities(kept_real(root)), caption="", notes=[])
 
 
 def difference_table(root: Path) -> Table:
     """SCE minus another arm: the loss, and the loss at each arm's best temperature."""
-    kept = _kept(root)
+    kept = kept_real(root)
     lines = []
     for setting, other, times in SHOWN:
         length = round(times * kept.trained)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
@@ -18,7 +16,6 @@ from lengthwise_studies.contrasts import Contrast
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import (
     NOTE,
-    Direction,
     Measured,
     Paired,
     Quantity,
@@ -26,36 +23,10 @@ from lengthwise_studies.paired_claims import (
     by_line,
     range_over_seeds,
 )
-from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, UNTRAINED, Adjustment, controlled_arms
+from lengthwise_studies.paper.methods import PLAIN, UNTRAINED
 from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss, measure_of
+from lengthwise_studies.paper.statements import Setting
 from lengthwise_studies.skeleton import Part, Study
-from lengthwise_studies.tiny_models import TinyModel
-
-SOURCES = {
-    "Table 2": "Sec. 5.1, Table 2, page 7, lines 324 and 361",
-    "Table 3": "Sec. 5.2, Table 3, page 8, lines 378 and 404",
-    "Table 4": "Sec. 5.3, Table 4, page 9, line 432",
-    "Table 5": "Sec. 5.3, Table 5, page 9, line 457",
-    "Table 6": "Sec. 5.4, page 9, line 472",
-    "Table 7": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
-    "Table 9": "App. E, Table 9, page 20, lines 1026 and 1056",
-    "Table 10": "App. E, Table 10, page 21, line 1080",
-    "Table 11": "App. G, page 21, line 1124",
-    "Sec. 4.2 and App. D": "Sec. 4.2, page 6, line 313; App. D, page 19",
-    "Rebuttal, 50 steps": "rebuttal, answer Q2 to the first reviewer",
-    "Rebuttal, CREAM": "rebuttal, answers Q3 to the second and Q1 to the third reviewer",
-    "Rebuttal, ranges": "rebuttal, answer Q4 to the second reviewer",
-    "Rebuttal, depth and alpha": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
-    "Rebuttal, truncation": "rebuttal, extra question 1 of the first reviewer",
-    "Where it can help": "in neither paper",
-    "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
-}
-"""Place of a claim -> where in the paper's text it is."""
-_PRINTED = {"perplexity": "perplexity", "longbench_e": "LongBench-E", "babilong_qa1": "accuracy"}
-"""Task of a quantity -> the number that the paper prints of it."""
-SAME = {"nats": 0.01, "share": 0.05}
-"""Up to here "similar" perplexities and "comparable" accuracies differ, by unit: our choice. The first is a quarter
-of what separates the best of Table 4 from its baseline, ln(6.12 / 5.88) = 0.040."""
 
 
 def inverse_temperature(times: float) -> Quantity:
@@ -64,77 +35,15 @@ def inverse_temperature(times: float) -> Quantity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One block of a table: a way to adjust the model, and one of the paper's corpora.
-
-    In a table of several settings, `name` is before the names of its arms. `basic` makes its arms, and `more` further
-    ones. `start` changes the model that is pretrained.
-    """
-
-    adjustment: Adjustment
-    name: str = ""
-    corpus: str = "books"
-    basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = controlled_arms
-    more: Callable[[Adjustment, Size], tuple[Arm, ...]] = NO_MORE
-    start: tuple[tuple[str, Any], ...] = ()
-
-    def arm(self, name: str) -> str:
-        """What an arm of this setting, or a statement about it, is called in the table."""
-        return f"{self.name}: {name}" if self.name else name
-
-    def arms(self, size: Size) -> tuple[Arm, ...]:
-        """The arms before they are named after the setting."""
-        return (*self.basic(self.adjustment, size), *self.more(self.adjustment, size))
-
-    def starts(self, size: Size) -> tuple[TinyModel, ...]:
-        """The models of each seed where they are not the size's own."""
-        return tuple(replace(one, **dict(self.start)) for one in size.starts) if self.start else ()
-
-
-def claim(
-    place: str,
-    says: str,
-    quantity: Quantity,
-    direction: Direction,
-    arm: str = SCE,
-    against: str = PLAIN,
-    *,
-    of: Setting | None = None,
-    paper: tuple[float, float] | str | None = None,
-    steps: int | None = None,
-    across: tuple[str, ...] = (),
-) -> Claim[Paired]:
-    """A claim at one of `SOURCES`, on one setting of several; `paper`: its values of both arms, or words."""
-    printed = paper if isinstance(paper, str) else "no number in the text"
-    if isinstance(paper, tuple):
-        one, other = paper
-        # A difference of logarithms for perplexity, of shares for a score.
-        change = math.log(one / other) if quantity.task == "perplexity" else (one - other) / 100
-        printed = f"{_PRINTED[quantity.task]} {one:g} against {other:g} ({change:+.3f})"
-    if of is not None:
-        says, arm, against = of.arm(says), of.arm(arm), of.arm(against)
-    margin = SAME[quantity.unit] if direction == "same" else None
-    test = Paired(
-        quantity=quantity,
-        arm=arm,
-        against=against,
-        direction=direction,
-        margin=margin,
-        steps=steps,
-        across=across,
-    )
-    return Claim(place=place, source=SOURCES[place], says=says, paper=printed, test=test)
-
-
-@dataclass(frozen=True, kw_only=True)
 class PaperTable:
     """One table of the paper, or of the rebuttal. Holm's correction is over all of its claims.
 
-    `shows` says what the paper does and finds. A table that `follows` training measures after the paper's 50 and 100
-    steps too. With `equal_time` arms train equally long instead of equally many steps.
+    `label` names it in one line, `shows` says what the paper does and finds. A table that `follows` training measures
+    after the paper's 50 and 100 steps too. With `equal_time` arms train equally long instead of equally many steps.
     """
 
     name: str
+    label: str
     title: str
     shows: str
     settings: tuple[Setting, ...]
@@ -220,16 +129,35 @@ class PaperTable:
         steps = {STEPS: ""}
         if self.follows:
             steps |= {mark: arm_after("", size.steps * mark // STEPS) for mark in size.followed}
-        return judge(self.claims, Measured(rows=results.rows, length=size.trained, steps=steps))
+        return judge(self.claims, Measured(rows=results.rows, length=size.trained, steps=steps), size)
+
+    def arm_settings(self, size: Size) -> dict[str, Setting]:
+        """The setting of each arm by its name in the table."""
+        return {one.arm(arm.name): one for one in self.settings for arm in one.arms(size)}
+
+    def trainings(self, size: Size) -> dict[str, Hashable]:
+        """What decides the weights and the losses of each arm: tables that agree in it have trained it twice."""
+        return {
+            setting.arm(arm.name): (
+                setting.adjustment,
+                setting.adjustment.changes(size, size.text_of(setting.corpus)),
+                (arm.method, arm.factor) if arm.changes is None else arm.changes,
+                setting.start,
+                self.equal_time,
+                (size.model, size.trained, size.steps, size.lengths, size.samples),
+            )
+            for setting in self.settings
+            for arm in setting.arms(size)
+        }
 
     def starts(self, judged: Sequence[Judged], results: Results) -> dict[str, list[Cell]]:
         """Beside each verdict: could its setting profit? What plain CE gains, and how sure the start is."""
         size, rows = Size.of(results.config["size"]), results.rows
+        settings = self.arm_settings(size)
         found: dict[str, list[Cell]] = {"plain CE minus untrained": [], "inverse temperature": []}
         for one in judged:
-            quantity, prefix = one.claim.test.quantity, one.claim.test.against.rpartition(": ")[0]
-            start = f"{prefix}: {UNTRAINED}".removeprefix(": ")
-            plain = f"{prefix}: {PLAIN}".removeprefix(": ")
+            quantity, setting = one.claim.test.quantity, settings[one.claim.test.against]
+            start, plain = setting.arm(UNTRAINED), setting.arm(PLAIN)
             gains = [row for row in rows if (row.arm, row.reference) == (start, plain)]
             gains = [row for row in gains if quantity.is_in(row, size.trained)]
             sure = inverse_temperature(quantity.times or 0)
@@ -242,6 +170,20 @@ class PaperTable:
             )
         return found
 
+    def times(self, results: Results) -> Table:
+        """The measured time of a step of each arm, and its ratio to that of plain CE in the same setting."""
+        settings = self.arm_settings(Size.of(results.config["size"]))
+        timed = [row for row in results.rows if row.metric == "seconds_per_step" and row.value]
+        found = {row.arm: row.value or 0.0 for row in timed if row.arm}
+        lines: list[list[Cell]] = [
+            [arm, seconds, f"{seconds / found[settings[arm].arm(PLAIN)]:.2f}"]
+            for arm, seconds in found.items()
+        ]
+        columns = ["", "seconds a step", f"of {PLAIN}'s"]
+        return Table(
+            columns=columns, rows=lines, caption="Time of a training step, all arms measured in turns"
+        )
+
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The table as one section of a page."""
         judged = self.judged(results)
@@ -249,7 +191,7 @@ class PaperTable:
             verdict_table(judged, more=self.starts(judged, results), notes=[NOTE]),
             values_table(results, differences=False, caption="Every arm"),
             values_table(results, differences=True, caption="Paired difference from the reference"),
-            *([times_table(results.rows)] if self.equal_time else []),
+            *([self.times(results)] if self.equal_time else []),
         ]
         tables = [table for table in tables if table.rows]
         return [Section(title=self.title, paragraphs=[self.shows], tables=tables, notes=results.notes)]
@@ -290,14 +232,3 @@ def values_table(results: Results, *, differences: bool, caption: str = "", shor
     mean = partial(range_over_seeds, signed=differences)
     lines = by_line(rows, name)
     return arms_table(lines, shown, mean, length=size.trained, caption=caption, notes=[note])
-
-
-def times_table(rows: Sequence[Row]) -> Table:
-    """The measured time of a step of each arm, and its ratio to that of plain CE in the same setting."""
-    found = {row.arm: row.value for row in rows if row.metric == "seconds_per_step" and row.arm and row.value}
-    lines: list[list[Cell]] = []
-    for arm, seconds in found.items():
-        base = found[f"{arm.rpartition(': ')[0]}: {PLAIN}".removeprefix(": ")]
-        lines.append([arm, seconds, f"{seconds / base:.2f}"])
-    columns = ["", "seconds a step", f"of {PLAIN}'s"]
-    return Table(columns=columns, rows=lines, caption="Time of a training step, all arms measured in turns")

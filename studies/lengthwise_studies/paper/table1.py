@@ -5,40 +5,33 @@ The paper has seven models and one correlation. Here are 61, the parts of SCE, r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import NormalDist
+from statistics import fmean
 from typing import Any
 
-import numpy as np
-from scipy.stats import rankdata
-
-from lengthwise.measure.statistics import students_t, two_sided_p
+from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Estimate, Table
-from lengthwise.results import SIGNIFICANCE, Results
+from lengthwise.report.tables import Table
+from lengthwise.results import Results
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import (
-    NOT_RUN,
-    OPPOSITE,
-    REPRODUCED,
+    FAILS,
+    HOLDS,
     Claim,
-    Found,
+    Decision,
     Judged,
+    Rule,
+    Test,
     judge,
     verdict_table,
 )
-from lengthwise_studies.over_seeds import POWER
 from lengthwise_studies.paper import models
+from lengthwise_studies.paper.correlations import Correlation, Extended, over_models, partial_correlation
 from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
 
-FEWEST = 8
-"""Models that a verdict needs, without those that are extensions of another."""
-Values = Sequence[float]
 PRINTED: dict[str, tuple[float, float, float, float]] = {
     "GPT-J-6B": (2.1, 3.4, 9.5, 7.8),
     "GPT-NeoX-20B": (2.3, 3.2, 9.4, 9.7),
@@ -55,113 +48,92 @@ SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
 
 
-def partial_correlation(x: Values, y: Values, given: Sequence[Values] = ()) -> float:
-    """Pearson's correlation of what the straight line in `given` leaves of x and of y; NaN where nothing varies."""
-    both = np.column_stack([x, y])
-    line = np.column_stack([np.ones(len(x)), *given])
-    left = both - line @ np.linalg.lstsq(line, both, rcond=None)[0]
-    products = left.T @ left
-    spread = math.sqrt(products[0, 0] * products[1, 1])
-    scale = math.sqrt(both.var(axis=0).prod()) * len(x)
-    return float(products[0, 1]) / spread if spread > 1e-12 * max(scale, 1e-300) else math.nan
+def _printed() -> dict[str, Sequence[float]]:
+    names = (SHORT, SCE, LONG, "LongBench-E")
+    columns = dict(zip(names, zip(*PRINTED.values(), strict=True), strict=True))
+    rise = [far - near for far, near in zip(columns[LONG], columns[SHORT], strict=True)]
+    return columns | {RISE: rise}
 
 
-def over_models(
-    statistic: Callable[[list[Values]], float], rows: Mapping[str, Values]
-) -> tuple[float, float, int]:
-    """A statistic of the columns of all rows, its standard error, and its degrees of freedom.
-
-        s^2 = (G - 1) / G * sum over g of (S without model g - their mean)^2,    G - 2 degrees of freedom
-
-    One model after the other is left out, with everything that it was extended to ("NAME, METHOD xN"): they share
-    their weights. If five twins counted as five models, a third of true nulls would be called more than noise.
-    """
-    models = {name: name.partition(", ")[0] for name in rows}
-    kept = [[rows[name] for name in rows if models[name] != left] for left in dict.fromkeys(models.values())]
-    without = np.array([statistic([*zip(*own, strict=True)]) for own in kept])
-    error = math.sqrt((len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum()))
-    return statistic([*zip(*rows.values(), strict=True)]), error, len(without) - 2
+_OF = _printed()
+"""The columns of the paper's table, and how far its models rise."""
+_WITH_LONG, _WITH_RISE = (partial_correlation(_OF[SCE], _OF[score]) for score in (LONG, RISE))
+_STRONGER = _WITH_LONG - partial_correlation(_OF[SHORT], _OF[LONG])
+_LLAMA, _ADAPTED = PRINTED["Llama2-7B"], [PRINTED[name] for name in ("Yarn-Llama-2-7B-8k", "CLEX-LLaMA-4K")]
+_LOWER_SCE, _LOWER_RISE = (
+    fmean(map(number, _ADAPTED)) - number(_LLAMA)
+    for number in (lambda one: one[1], lambda one: one[2] - one[0])
+)
+ENCODINGS = "Rebuttal, encodings"
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """The test of a statement on models: the predictor `of` correlates positively with `score`.
-
-    The part of the predictors in `given` is taken out. Or: it correlates more, in size, than another predictor does.
-    `ranked`: of ranks (Spearman's).
-    """
-
-    of: str
-    score: str
-    given: tuple[str, ...] = ()
-    stronger_than: str | None = None
-    ranked: bool = False
-
-    def __call__(self, numbers: Mapping[str, Mapping[str, float]]) -> Found:
-        """The correlation, or the difference of two in size, with its 95 % interval.
-
-        Intervals are made on the scale of Fisher's z = atanh(r), those of differences on that of r. `numbers` has the
-        values of each model. Models without one of the numbers are left out.
-        """
-        names = [self.of, self.score, *self.given, *filter(None, [self.stronger_than])]
-        rows = {
-            name: [own[each] for each in names]
-            for name, own in numbers.items()
-            if all(each in own for each in names)
-        }
-        if len({name.partition(", ")[0] for name in rows}) < FEWEST:
-            return Found(verdict=NOT_RUN, n=len(rows))
-        value, error, degrees = over_models(self._statistic, rows)
-        if math.isnan(value) or math.isnan(error):
-            return Found(verdict=NOT_RUN, n=len(rows))
-        back = float if self.stronger_than else math.tanh
-        half = students_t(0.975, degrees) * error
-        return Found(
-            verdict=REPRODUCED if value > 0 else OPPOSITE,
-            ours=Estimate(back(value), back(value - half), back(value + half), signed=True),
-            n=len(rows),
-            p=two_sided_p(value / max(error, 1e-12), degrees),
-            detectable=lambda tests: back(
-                (students_t(1 - SIGNIFICANCE / tests / 2, degrees) + NormalDist().inv_cdf(POWER)) * error
-            ),
-        )
-
-    def _statistic(self, columns: list[Values]) -> float:
-        if self.ranked:
-            columns = [list(rankdata(column)) for column in columns]
-        x, y, *others = columns
-        if self.stronger_than is not None:
-            return abs(partial_correlation(x, y)) - abs(partial_correlation(others[0], y))
-        return math.atanh(max(-0.999999, min(0.999999, partial_correlation(x, y, others))))
+def _encodings_against_models(numbers: Mapping[str, Mapping[str, float]]) -> Decision | None:
+    """How far the rise differs among models with plain rope, and among encodings of models of one size."""
+    alike = [start.configuration for start in _SIBLINGS]
+    several = [alike[0], *(start.configuration for start in _ENCODINGS)]
+    if not {*alike, *several} <= numbers.keys():
+        return None
+    ranges = [
+        max(rises) - min(rises)
+        for rises in ([numbers[name][RISE] for name in names] for names in (alike, several))
+    ]
+    ours = f"rise beyond T: {ranges[0]:.2f} nats apart with one encoding, {ranges[1]:.2f} with five"
+    return ours, HOLDS if ranges[0] > ranges[1] else FAILS
 
 
-_TESTS = {
+_TESTS: dict[str, dict[str, tuple[str, Test]]] = {
     "Table 1": {
-        "SCE goes with the loss beyond T": Correlation(SCE, LONG),
-        "SCE goes more with it than the loss at T does": Correlation(SCE, LONG, stronger_than=SHORT),
-    },
-    "ours, control": {
-        "Jeffreys goes with the loss beyond T": Correlation(JEFFREYS, LONG),
-        "entropy alone goes with the loss beyond T": Correlation(ENTROPY, LONG),
-        "the loss at T goes with the loss beyond T": Correlation(SHORT, LONG),
-        "SCE, given the loss at T": Correlation(SCE, LONG, given=(SHORT,)),
-        "Jeffreys, given the loss at T": Correlation(JEFFREYS, LONG, given=(SHORT,)),
-        "Jeffreys, given entropy": Correlation(JEFFREYS, LONG, given=(ENTROPY,)),
-        "SCE goes with the rise beyond T": Correlation(SCE, RISE),
-        "Jeffreys goes with the rise beyond T": Correlation(JEFFREYS, RISE),
-        "entropy goes with the rise beyond T": Correlation(ENTROPY, RISE),
-        "by rank, SCE goes with the loss beyond T": Correlation(SCE, LONG, ranked=True),
-        "by rank, SCE goes more with it than the loss at T does": Correlation(
-            SCE, LONG, stronger_than=SHORT, ranked=True
+        "SCE goes with the loss beyond T": (f"{_WITH_LONG:.2f}", Correlation(SCE, LONG, size=_WITH_LONG)),
+        "SCE goes more with it than the loss at T does": (
+            f"{_STRONGER:+.2f}",
+            Correlation(SCE, LONG, stronger_than=SHORT, size=_STRONGER),
+        ),
+        "SCE goes with the rise beyond T, which is length generalization": (
+            f"{_WITH_RISE:.2f}",
+            Correlation(SCE, RISE, size=_WITH_RISE),
         ),
     },
+    ENCODINGS: {
+        # The paper's were trained after the change, so its sizes are not what an untrained change could have.
+        "changed rope lowers SCE, untrained": (f"{_LOWER_SCE:+.1f}, trained", Extended(SCE)),
+        "changed rope lowers the rise beyond T, untrained": (f"{_LOWER_RISE:+.1f}, trained", Extended(RISE)),
+        "models with the same encoding generalize differently": (
+            "no number",
+            Rule(
+                "the rise differs more among models with rope than among encodings", _encodings_against_models
+            ),
+        ),
+    },
+    "ours, control": {
+        says: ("0.67" if test.of == SHORT else "", test)
+        for says, test in {
+            "Jeffreys goes with the loss beyond T": Correlation(JEFFREYS, LONG),
+            "entropy alone goes with the loss beyond T": Correlation(ENTROPY, LONG),
+            "the loss at T goes with the loss beyond T": Correlation(SHORT, LONG),
+            "SCE, given the loss at T": Correlation(SCE, LONG, given=(SHORT,)),
+            "Jeffreys, given the loss at T": Correlation(JEFFREYS, LONG, given=(SHORT,)),
+            "Jeffreys, given entropy": Correlation(JEFFREYS, LONG, given=(ENTROPY,)),
+            "Jeffreys goes with the rise beyond T": Correlation(JEFFREYS, RISE),
+            "entropy goes with the rise beyond T": Correlation(ENTROPY, RISE),
+            "by rank, SCE goes with the loss beyond T": Correlation(SCE, LONG, ranked=True),
+            "by rank, SCE goes more with it than the loss at T does": Correlation(
+                SCE, LONG, stronger_than=SHORT, ranked=True
+            ),
+        }.items()
+    },
 }
-"""Statements of the paper, and controls of ours. The paper has a number for the loss at T."""
-_SOURCE = "Sec. 4.1.2, Table 1, page 6"
+"""Statements of the paper with what its own models have, computed from its table, and controls of ours."""
+PAPERS = ("Table 1", ENCODINGS)
+"""Places of the paper's statements."""
+_SOURCES = {
+    "Table 1": "Sec. 4.1.2, Table 1, page 6",
+    ENCODINGS: "rebuttal, answer Q3 to the third reviewer",
+    "ours, control": "in neither paper",
+}
 CLAIMS = tuple(
-    Claim(place=place, source=_SOURCE, says=says, paper="0.67" if test.of == SHORT else "", test=test)
+    Claim(place=place, source=_SOURCES[place], says=says, paper=paper, test=test)
     for place, tests in _TESTS.items()
-    for says, test in tests.items()
+    for says, (paper, test) in tests.items()
 )
 
 _OTHERS: tuple[dict[str, Any], ...] = (
@@ -178,6 +150,7 @@ _OTHERS: tuple[dict[str, Any], ...] = (
 )
 _AS_THEY_ARE = ("randompos", "nope", "alibi", "learned")
 _SIBLINGS = tuple(TinyModel(**{"steps": 300, **other}) for other in _OTHERS)
+_ENCODINGS = tuple(TinyModel(steps=300, encoding=one) for one in _AS_THEY_ARE)
 
 
 def _tiny(starts: Sequence[TinyModel], methods: Sequence[str], **samples: int) -> tuple[Arm, ...]:
@@ -190,7 +163,7 @@ def _tiny(starts: Sequence[TinyModel], methods: Sequence[str], **samples: int) -
 
 
 _SMALL = _tiny(
-    (*_SIBLINGS, *(TinyModel(steps=300, encoding=one) for one in _AS_THEY_ARE)),
+    (*_SIBLINGS, *_ENCODINGS),
     ("pi", "ntk", "yarn", "clex"),
     windows=48,
     segments=48,
@@ -278,28 +251,33 @@ def of_the_papers_models() -> str:
         f"Over the paper's {len(PRINTED)} models, from its printed values, SCE correlates by {one:.2f} with the log "
         f"perplexity and by {partial_correlation(sce, bench):.2f} with LongBench-E, the training loss by {other:.2f} "
         f"and {partial_correlation(of_loss, bench):.2f} (Pearson; printed are 0.67 and -0.59). The difference for "
-        f"the log perplexity has p = {two_sided_p(difference / error, degrees):.2f}."
+        f"the log perplexity has p = {two_sided_p(difference / error, degrees):.2f}. Their loss rises by "
+        f"{min(_OF[RISE]):.1f} to {max(_OF[RISE]):.1f} nats beyond T."
     )
 
 
 def judged(results: Results) -> dict[str, list[Judged]]:
     """The verdicts over all models, and over those that share text and tokenizer.
 
-    Holm's correction is over the paper's statements, and over our controls by themselves.
+    Holm's correction is over the statements of one place.
     """
-    families = [[one for one in CLAIMS if one.place == place] for place in _TESTS]
-    return {
-        who: [one for of in families for one in judge(of, numbers(results, tiny_alone=tiny))]
-        for who, tiny in {"all": False, "small": True}.items()
-    }
+    found: dict[str, list[Judged]] = {}
+    for who, tiny in {"all": False, "small": True}.items():
+        own = numbers(results, tiny_alone=tiny)
+        # Encodings are compared among the models that share text and tokenizer.
+        families = [
+            [one for one in CLAIMS if one.place == place] for place in _TESTS if tiny or place != ENCODINGS
+        ]
+        found[who] = [one for of in families for one in judge(of, own)]
+    return found
 
 
 def relations(results: Results) -> dict[str, Table]:
     """Their tables."""
     note = (
         "Intervals and p values leave out one model after the other, with all that it was extended to. Models share "
-        "their text, so they are less independent than that assumes. Holm's correction is over the paper's "
-        "statements, and over our controls by themselves."
+        "their text, so they are less independent than that assumes. Holm's correction is over the statements of one "
+        "place. The paper's numbers are computed from its table."
     )
     return {
         who: verdict_table(several, caption=f"Over {who} models", notes=[note])
@@ -320,8 +298,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
     correlated = (
         "The paper correlates SCE with the log perplexity at 16k tokens over seven models. Losses of models with "
         "other tokenizers are not of the same tokens, so the tiny models, which share text and tokenizer, are judged "
-        "alone too. The rebuttal answers that models with the same encoding differ widely in misalignment, and that "
-        "changed rope lowers it: among the tiny models are four encodings, and rope under four extensions."
+        "alone too. The rebuttal answers that models with the same encoding generalize differently, and that "
+        "changed rope generalizes better: among the tiny models are four encodings, and rope under four extensions."
     )
     return [
         Section(

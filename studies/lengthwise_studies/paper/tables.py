@@ -7,9 +7,10 @@ its encodings.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.claims import Claim
+from lengthwise_studies.claims import HARMLESS, HARMS, HELPS, OTHER, Claim
 from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 from lengthwise_studies.paper.methods import (
     CLEX,
@@ -23,8 +24,10 @@ from lengthwise_studies.paper.methods import (
     term,
     weights,
 )
-from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
+from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import BABILONG, DEPTHS, QA1, SCORED, SIZES, Size, answered, loss
+from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.paper.yardsticks import no_second_books, untuned_lora
 
 STRONG = "SCE 0.5"
 STRONGER = weights(0.5)
@@ -44,7 +47,7 @@ _BY_WEIGHT: dict[float, dict[int, tuple[float, float]]] = {
     1.0: {50: (18.2, 16.21), 100: (19.4, 14.12), 200: (19.9, 12.92)},
 }
 """alpha -> steps -> (LongBench-E, perplexity): Table 4, which repeats Table 2's arms on books."""
-_EARLY = "after 50 steps the term raises the perplexity slightly"
+_EARLY = "after 50 steps the term raises the perplexity slightly at most"
 AFTER_50, PG19_AFTER_50 = (6.92, 6.89), (8.95, 8.92)
 """Perplexity with the term and without it, of tables 3 and 2: the rebuttal's."""
 
@@ -56,10 +59,18 @@ def at_t(place: str) -> tuple[Claim[Paired], ...]:
     losses, scores, more = ((5.88, 6.12), (26.6, 24.7), (6.54, 5.88)) if known else (None, None, None)
     return (
         claim(place, "the term lowers the perplexity", loss(2), "lower", of=BOOKS, paper=losses),
-        claim(place, "the term leaves the perplexity as it is", loss(2), "same", of=PG19),
+        claim(
+            place,
+            "the term leaves the perplexity as it is",
+            loss(2),
+            "same",
+            of=PG19,
+            term=HARMLESS,
+            unless=no_second_books,
+        ),
         claim(place, "the term raises LongBench-E", SCORED, "higher", of=BOOKS, paper=scores),
-        claim(place, "the term raises LongBench-E", SCORED, "higher", of=PG19),
-        claim(place, greater, loss(2), "higher", STRONG, SCE, of=BOOKS, paper=more),
+        claim(place, "the term raises LongBench-E", SCORED, "higher", of=PG19, unless=no_second_books),
+        claim(place, greater, loss(2), "higher", STRONG, SCE, of=BOOKS, paper=more, term=HARMS),
     )
 
 
@@ -73,27 +84,30 @@ def at_2t(place: str) -> tuple[Claim[Paired], ...]:
         found += [
             claim(place, "the term lowers the perplexity", loss(2), "lower", of=setting, paper=losses),
             claim(place, "the term raises LongBench-E", SCORED, "higher", of=setting, paper=scores),
-            claim(place, too_great, loss(2), "higher", STRONG, SCE, of=setting),
+            claim(place, too_great, loss(2), "higher", STRONG, SCE, of=setting, term=HARMS),
         ]
     return tuple(found)
 
 
-def early(setting: Setting, printed: tuple[float, float]) -> Claim[Paired]:
-    """What the rebuttal answers of both tables."""
-    return claim("Rebuttal, 50 steps", _EARLY, loss(2), "higher", of=setting, paper=printed, steps=50)
+def early(setting: Setting, printed: tuple[float, float], **other: Any) -> Claim[Paired]:
+    """What the rebuttal answers of both tables: a slight degradation, of the size that it prints."""
+    about: dict[str, Any] = {"of": setting, "paper": printed, "steps": 50, "term": HARMLESS, **other}
+    return claim("Rebuttal, 50 steps", _EARLY, loss(2), "not higher", **about)
 
 
 TABLE2 = PaperTable(
     name="table2",
+    label="Table 2",
     title="Table 2: does the term help beyond the training windows?",
     shows="The paper trains Llama-2-7B with CLEX on windows of T tokens for 50, 100 and 200 steps on RedPajama-Book "
-    "and PG19. At the laptop's scale the second corpus is Python source.",
+    "and PG19. At the laptop's scale the second corpus is Python source, so claims about PG19 are not judged.",
     settings=(BOOKS, PG19),
-    claims=(*at_t("Table 2"), early(PG19, PG19_AFTER_50)),
+    claims=(*at_t("Table 2"), early(PG19, PG19_AFTER_50, unless=no_second_books)),
     follows=True,
 )
 TABLE3 = PaperTable(
     name="table3",
+    label="Table 3",
     title="Table 3: does the term help with longer training windows?",
     shows="The paper trains Llama-2-7B on windows of 2T tokens with LongQLoRA and with EABF. It finds up to 2.4 "
     "points of LongBench-E more.",
@@ -106,21 +120,23 @@ TABLE3 = PaperTable(
 def _by_weight(alpha: float) -> list[Claim[Paired]]:
     arm, found = f"SCE {alpha:g}", []
     falls, rises = ("lower", "higher") if alpha <= 0.3 else ("higher", "lower")
+    about = HELPS if alpha <= 0.3 else HARMS
     for steps, (score, perplexity) in _BY_WEIGHT[alpha].items():
         plain_score, plain = _BY_WEIGHT[0.0][steps]
         says, paper = (
             f"alpha {alpha:g} {VERBS[falls]} the perplexity after {steps} steps",
             (perplexity, plain),
         )
-        found.append(claim("Table 4", says, loss(2), falls, arm, paper=paper, steps=steps))
+        found.append(claim("Table 4", says, loss(2), falls, arm, paper=paper, steps=steps, term=about))
         if steps == 200 and score != plain_score:
             says = f"alpha {alpha:g} {VERBS[rises]} LongBench-E"
-            found.append(claim("Table 4", says, SCORED, rises, arm, paper=(score, plain_score)))
+            found.append(claim("Table 4", says, SCORED, rises, arm, paper=(score, plain_score), term=about))
     return found
 
 
 TABLE4 = PaperTable(
     name="table4",
+    label="Table 4",
     title="Table 4: how much weight does the term take?",
     shows="The paper trains Llama-2-7B with CLEX on windows of T tokens. Perplexity and LongBench-E are best at "
     "alpha 0.1 to 0.3, and suffer from 0.5 on.",
@@ -144,16 +160,23 @@ def _ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
 
 
 RANGES = "Rebuttal, ranges"
+
+
+def _worse(says: str, arm: str) -> Claim[Paired]:
+    return claim("Table 5", says, loss(2), "higher", arm, SCE, term=OTHER)
+
+
 TABLE5 = PaperTable(
     name="table5",
+    label="Table 5",
     title="Table 5: how far apart may the two lengths be?",
     shows="The paper draws e from four ranges, with LongQLoRA on windows of 2T tokens and alpha 0.1. The ranges 1 to "
     "L/2 and 1 to L/4 are comparable, L/4 to L/2 is slightly worse, and 1 to L clearly worse.",
     settings=(Setting(adjustment=LONGQLORA, more=_ranges),),
     claims=(
         claim("Table 5", "e to L/4 does as well as e to L/2", loss(2), "same", NARROW, SCE),
-        claim("Table 5", "e from L/4 to L/2 is slightly worse than e to L/2", loss(2), "higher", FAR, SCE),
-        claim("Table 5", "e to L is worse than e to L/2", loss(2), "higher", WHOLE, SCE),
+        _worse("e from L/4 to L/2 is slightly worse than e to L/2", FAR),
+        _worse("e to L is worse than e to L/2", WHOLE),
         claim(RANGES, "e to L/2 lowers the perplexity", loss(2), "lower", paper=(5.77, 5.82)),
         claim(RANGES, "e to L/2 raises LongBench-E", SCORED, "higher", paper=(25.8, 23.4)),
     ),
@@ -166,6 +189,7 @@ _GAINS = {
 """Times of T -> what Table 6 measures there, and the gain that the text names."""
 TABLE6 = PaperTable(
     name="table6",
+    label="Table 6",
     title="Table 6: does the term help on BABILong?",
     shows="The paper finds higher accuracy at 4K, 8K and 16K tokens, by 2.0 points at 8K and 2.2 at 16K, over all of "
     "BABILong. It scores greedy replies, as we do at its scale; smaller models rank the answers by likelihood.",
@@ -184,18 +208,23 @@ _BY_DEPTH: dict[float, tuple[float, ...]] = {
     0.5: (61, 54, 36, 72),
 }
 """alpha -> accuracy at each depth, in per cent: the rebuttal's."""
-_AT_DEPTH: tuple[tuple[float, float, Direction, str], ...] = (
-    (0.1, 0.0, "same", "facts at the beginning are kept"),
-    (0.1, 50.0, "higher", "facts in the middle are found more often"),
-    (0.1, 75.0, "higher", "facts at three quarters are found more often"),
+_AT_DEPTH: tuple[tuple[float, float, Direction, str, str], ...] = (
+    (0.1, 0.0, "same", "facts at the beginning are kept", HARMLESS),
+    (0.1, 50.0, "higher", "facts in the middle are found more often", HELPS),
+    (0.1, 75.0, "higher", "facts at three quarters are found more often", HELPS),
     *(
-        (alpha, depth, "lower", f"alpha {alpha:g} loses facts at depth {depth:g} %")
+        (alpha, depth, "lower", f"alpha {alpha:g} loses facts at depth {depth:g} %", HARMS)
         for alpha in (0.3, 0.5)
         for depth in (0.0, 25.0)
     ),
 )
 _EASIER = ("needle_multi_key", "tracking_one_move")
 """Tasks in which one fact decides, and which models that guess in QA1 can do."""
+
+
+def _printed_at(alpha: float, depth: float) -> tuple[float, float]:
+    at = DEPTHS.index(depth)
+    return _BY_DEPTH[alpha][at], _BY_DEPTH[0.0][at]
 
 
 def _compared(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
@@ -207,6 +236,7 @@ def _compared(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
 _SMOLLM2 = SIZES["laptop-smollm2"]
 TABLE7 = PaperTable(
     name="table7",
+    label="Table 7",
     title="Table 7: what does the term do to early and to middle facts?",
     shows="In QA1 one fact decides. At alpha 0.1 the paper finds early facts kept and middle facts found more often. "
     "The rebuttal finds early facts lost as alpha grows. We rank the answers by likelihood. Models that guess in QA1 "
@@ -219,16 +249,24 @@ TABLE7 = PaperTable(
             answered(4, depth),
             direction,
             f"SCE {alpha:g}",
-            paper=(_BY_DEPTH[alpha][DEPTHS.index(depth)], _BY_DEPTH[0.0][DEPTHS.index(depth)]),
+            paper=_printed_at(alpha, depth),
+            term=term,
         )
-        for alpha, depth, direction, says in _AT_DEPTH
+        for alpha, depth, direction, says, term in _AT_DEPTH
     )
     + tuple(
         claim(
-            "Where it can help", f"{task}: {says}", answered(0.125, depth, task), direction, f"SCE {alpha:g}"
+            "Where it can help",
+            f"{task}: {says}",
+            answered(0.125, depth, task),
+            direction,
+            f"SCE {alpha:g}",
+            paper=_printed_at(alpha, depth),
+            like="QA1",
+            term=term,
         )
         for task in _EASIER
-        for alpha, depth, direction, says in _AT_DEPTH
+        for alpha, depth, direction, says, term in _AT_DEPTH
         if alpha != 0.3
     ),
     sizes=SIZES
@@ -247,6 +285,7 @@ TABLE7 = PaperTable(
 TABLE9 = replace(
     TABLE2,
     name="table9",
+    label="Table 9",
     title="Table 9: does the term help in equal time?",
     shows="The paper finds 3 to 5 % more time a step. It trains the baseline for 50, 100 and 200 steps and its "
     "method for 47, 95 and 190. We measure the time of a step of all arms in turns, and every arm trains for as long "
@@ -257,6 +296,7 @@ TABLE9 = replace(
 TABLE10 = replace(
     TABLE3,
     name="table10",
+    label="Table 10",
     title="Table 10: does the term help with longer windows, in equal time?",
     shows="As table 3, and every arm trains for as long as plain CE, by its measured time of a step.",
     claims=at_2t("Table 10"),
@@ -266,20 +306,27 @@ BETTER_BY: tuple[tuple[str, Quantity, Direction], ...] = (
     ("perplexity", loss(2), "lower"),
     ("LongBench-E", SCORED, "higher"),
 )
-_BETTER = (
-    ("the term alone", ALONE.arm(SCE), "plain fine-tuning", ALONE.arm(PLAIN)),
-    ("LongQLoRA alone", QLORA.arm(PLAIN), "the term alone", ALONE.arm(SCE)),
-    ("EABF alone", ENTROPY_ABF.arm(PLAIN), "the term alone", ALONE.arm(SCE)),
+_BETTER: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("the term alone", ALONE.arm(SCE), "plain fine-tuning", ALONE.arm(PLAIN), {}),
+    (
+        "LongQLoRA alone",
+        QLORA.arm(PLAIN),
+        "the term alone",
+        ALONE.arm(SCE),
+        {"term": OTHER, "unless": untuned_lora},
+    ),
+    ("EABF alone", ENTROPY_ABF.arm(PLAIN), "the term alone", ALONE.arm(SCE), {"term": OTHER}),
 )
 TABLE11 = PaperTable(
     name="table11",
+    label="Table 11",
     title="Table 11: does the term help by itself?",
     shows="The paper fine-tunes on windows of 2T tokens with nothing but the term. It finds it better than plain "
     "fine-tuning, and worse than LongQLoRA or EABF without the term.",
     settings=(ALONE, QLORA, ENTROPY_ABF),
     claims=tuple(
-        claim("Table 11", f"{better} has a {way} {what} than {worse}", quantity, way, arm, against)
-        for better, arm, worse, against in _BETTER
+        claim("Table 11", f"{better} has a {way} {what} than {worse}", quantity, way, arm, against, **about)
+        for better, arm, worse, against, about in _BETTER
         for what, quantity, way in BETTER_BY
     ),
 )

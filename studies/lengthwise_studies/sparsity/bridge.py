@@ -20,7 +20,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Scale
-from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, placed, verdict_table
 from lengthwise_studies.far.studies import (
     CONTROL,
     EVERY,
@@ -173,7 +173,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
         for seed in range(results.config["seeds"])
     }
     rows = bridge_rows(start, trained, influence["gain"], results.model_name)
-    verdicts = verdict_table(judge(claims(), rows), ours="ours, nats a token, by seed")
+    verdicts = verdict_table(judge(placed(claims(), text), rows), ours="ours, nats a token, by seed")
     return [
         Section(
             title=f"What training forgets: {results.model_name}, {text}",

@@ -20,7 +20,17 @@ from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise_studies.arms import Arm, Scale
-from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import (
+    FAILS,
+    HOLDS,
+    NOT_DECIDED,
+    Claim,
+    Decision,
+    Rule,
+    judge,
+    placed,
+    verdict_table,
+)
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.sparsity.influence_measure import ENOUGH, METHODS
@@ -163,7 +173,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"{row_estimate(gain).text} nats each. With k distant tokens kept and all other distant ones "
                 "removed:",
             ],
-            tables=[verdict_table(judge(CLAIMS, numbers)), recovery_table(numbers, text)],
+            tables=[verdict_table(judge(placed(CLAIMS, text), numbers)), recovery_table(numbers, text)],
             passages=influential_passages(samples, results.model_name),
             notes=results.notes,
         )

@@ -11,9 +11,9 @@ from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_JUDGED, REPRODU
 from lengthwise_studies.paper.agreed import number_of
 from tools.docs.kept_tables import kept_claims
 from tools.docs.paper_index import (
-    _table_runs,
     every_table,
     headline_table,
+    table_runs,
     tables_index,
     verdicts_table,
 )
@@ -30,7 +30,7 @@ def test_no_two_rows_have_one_name(table):
 
 def test_a_number_has_one_verdict():
     verdicts: dict[object, set[str]] = {}
-    for run, judged in _table_runs(ROOT):
+    for run, judged in table_runs(ROOT):
         for one in judged:
             verdicts.setdefault(number_of(run, one.claim), set()).add(one.verdict)
     assert all(len(several) == 1 for several in verdicts.values())

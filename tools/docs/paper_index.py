@@ -33,6 +33,7 @@ from lengthwise_studies.claims import (
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.agreed import TableRun, judge_runs, number_of
 from lengthwise_studies.paper.all_tables import TABLES
+from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
 from lengthwise_studies.real import claims as real
 from tools.docs.kept_results import results_folder, runs_of
@@ -78,21 +79,28 @@ def _counts(judged: list[Judged]) -> list[Cell]:
 
 
 def headline_table(root: Path) -> Table:
-    """Claims by what they say of the term, and by verdict. A number that several tables judge is counted once.
+    """The papers' claims by what they say of the term, and by verdict; then our own.
 
-    Runs of a table at other settings are left out, and so are statements on many models.
+    A number that several tables judge is counted once. Runs of a table at other settings are left out, and so are
+    statements on many models.
     """
     once: dict[object, Judged] = {}
-    for run, several in _table_runs(root):
+    for run, several in table_runs(root):
         for one in several:
             if not run.variant:
                 once.setdefault(number_of(run, one.claim), one)
     judged = [*once.values(), *_on_real(root)]
     shown = (REPRODUCED, *COLUMNS)
-    rows: list[list[Cell]] = []
-    for term in TERMS:
-        counts = Counter(one.verdict for one in judged if one.claim.term == term)
-        rows.append([term, counts.total(), *(counts[verdict] or "" for verdict in shown)])
+
+    def line(name: str, own: list[Judged]) -> list[Cell]:
+        counts = Counter(one.verdict for one in own)
+        return [name, len(own), *(counts[verdict] or "" for verdict in shown)]
+
+    papers, ours = (
+        [one for one in judged if (one.claim.place == OURS) == is_ours] for is_ours in (False, True)
+    )
+    rows = [line(term, [one for one in papers if one.claim.term == term]) for term in TERMS]
+    rows.append(line("ours, of any kind", ours))
     return Table(columns=["what the claim says of the term", "claims", *shown], rows=rows)
 
 
@@ -142,7 +150,7 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
         for who, every in table1.judged(run.results).items():
             papers = [one for one in every if one.claim.place in table1.PAPERS]
             found.append((f"Table 1, {who} models", "table1", papers))
-    for run, judged in _table_runs(root):
+    for run, judged in table_runs(root):
         label = ", ".join(filter(None, (run.table.label, run.variant)))
         found.append((label, run.table.name, judged))
     found.append(("SmolLM2-135M, T = 8,192", "python -m lengthwise_studies.real", _on_real(root)))
@@ -150,12 +158,14 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
     return found
 
 
+@cache
 def _on_real(root: Path) -> list[Judged]:
     return real.judged(kept_real(root))
 
 
 @cache
-def _table_runs(root: Path) -> list[tuple[TableRun, list[Judged]]]:
+def table_runs(root: Path) -> list[tuple[TableRun, list[Judged]]]:
+    """Each kept run of a table with its verdicts, over all of them; a table without one as it is."""
     folder = results_folder(root)
     runs = [
         TableRun(table=table, variant=variant, results=results)

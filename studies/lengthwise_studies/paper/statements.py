@@ -14,6 +14,8 @@ from lengthwise_studies.paper.sizes import Size
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS, change
 from lengthwise_studies.tiny_models import TinyModel
 
+OURS = "Where it can help"
+"""The place of statements of our own."""
 SOURCES = {
     "Table 2": "Sec. 5.1, Table 2, page 7, lines 324 and 361",
     "Table 3": "Sec. 5.2, Table 3, page 8, lines 378 and 404",
@@ -30,7 +32,7 @@ SOURCES = {
     "Rebuttal, ranges": "rebuttal, answer Q4 to the second reviewer",
     "Rebuttal, depth and alpha": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
     "Rebuttal, truncation": "rebuttal, extra question 1 of the first reviewer",
-    "Where it can help": "in neither paper",
+    OURS: "in neither paper",
     "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
 }
 """Place of a claim -> where in the paper's text it is."""

@@ -26,7 +26,7 @@ from lengthwise_studies.paper.methods import (
 )
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import BABILONG, DEPTHS, QA1, SCORED, SIZES, Size, answered, loss
-from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.yardsticks import no_second_books, untuned_lora
 
 STRONG = "SCE 0.5"
@@ -256,7 +256,7 @@ TABLE7 = PaperTable(
     )
     + tuple(
         claim(
-            "Where it can help",
+            OURS,
             f"{task}: {says}",
             answered(0.125, depth, task),
             direction,

@@ -28,7 +28,7 @@ from lengthwise_studies.paper.methods import (
 )
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import TWENTY, Size, loss
-from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.tables import AFTER_50, PG19_AFTER_50, early
 from lengthwise_studies.paper.yardsticks import no_second_books
 
@@ -84,7 +84,7 @@ STARTS = tuple(
 def _lower(says: str, quantity: Quantity, *, of: Setting, **about: Any) -> Claim[Paired]:
     """A statement of ours. It has the size of the paper's gain: Table 4's with CLEX, Table 3's with windows of 2T."""
     like = "Table 3" if of.adjustment.longer else "Table 4"
-    return claim("Where it can help", says, quantity, "lower", of=of, like=like, **about)
+    return claim(OURS, says, quantity, "lower", of=of, like=like, **about)
 
 
 def _claims(setting: Setting, *arms: str) -> tuple[Claim[Paired], ...]:

@@ -130,16 +130,16 @@ def meanings_table(root: Path) -> Table:
 
 
 def margins_table(root: Path) -> Table:
-    """The margins and the sizes that claims are judged with."""
-    rows: list[list[Cell]] = [
-        [place, "its own" if margin.value is None else f"{margin.value:.2g}", margin.because]
-        for place, margin in MARGINS.items()
-    ]
-    rows += [
-        [place, f"{effect.nats:+.3f}", f"size of a claim without a number: {effect.where}"]
-        for place, effect in EFFECTS.items()
-    ]
-    return Table(columns=["place", "margin or size", "where it comes from"], rows=rows)
+    """The margins and the sizes that claims are judged with; places that share one are in one line."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for place, margin in MARGINS.items():
+        value = "its own" if margin.value is None else f"{margin.value:.2g}"
+        places.setdefault((f"margin {value}", margin.because), []).append(place)
+    for place, effect in EFFECTS.items():
+        where = f"what {effect.where} has of the term, for a claim that it helps and has no number"
+        places.setdefault((f"size {effect.nats:+.3f}", where), []).append(place)
+    rows: list[list[Cell]] = [[value, "; ".join(own), where] for (value, where), own in places.items()]
+    return Table(columns=["", "claims of", "where it comes from"], rows=rows)
 
 
 @cache

@@ -16,8 +16,9 @@ from lengthwise_studies.contrasts import check_contrasts
 from lengthwise_studies.costs import study_costs
 from lengthwise_studies.paper.all_tables import ALL, TABLES
 from lengthwise_studies.paper.methods import NO_MORE, PLAIN, controlled_arms
-from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
+from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, PARTS, SCORED, SIZES, Size
+from lengthwise_studies.paper.statements import Setting, claim
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import study_named

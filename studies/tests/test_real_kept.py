@@ -6,11 +6,15 @@ import lzma
 from functools import cache
 from math import log
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from lengthwise.measure.statistics import estimate
 from lengthwise.report.tables import Estimate
+from lengthwise_studies.claims import NOT_DECIDED, OPPOSITE, OUTSIDE
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
+from lengthwise_studies.real import claims
 from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, perplexities, read_kept
 
 ROOT = Path(__file__).parents[2]
@@ -110,3 +114,27 @@ def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
         assert _said(_difference(YARN, SCE, ("chains_0", "gold_loss", 1, quarter)).of_seeds, 2) in PAGE
     penalty = _difference(YARN, ENTROPY, ("needle_multi_key", "accuracy", 1, None)).of_seeds
     assert f"+{_said(penalty)}" in PAGE
+
+
+def test_the_claims_compare_the_same_targets_at_two_lengths() -> None:
+    """The difference of two lengths is that of the losses, seed by seed, and has an interval over documents."""
+    kept = _kept()
+    judged = {one.claim.says: one for one in claims.judged(kept)}
+    assert len(judged) == len(claims.CLAIMS) == 14
+
+    def mean(arm: str, times: int) -> float:
+        of = kept.of((YARN, arm), ("perplexity", "loss", 8192 * times, None))
+        return fmean(estimate(one).value or 0.0 for one in of.values())
+
+    found = judged[f"{YARN}: reading 4T with the term has a lower loss than cross entropy reading the last T"]
+    assert found.found.ours.value == pytest.approx(mean(SCE, 4) - mean(PLAIN, 1), abs=1e-9)
+    assert found.verdict == OPPOSITE
+    cut = judged[f"{YARN}: cross entropy reading the last T has a lower loss than reading 4T"]
+    assert cut.found.ours.value == pytest.approx(mean(PLAIN, 1) - mean(PLAIN, 4), abs=1e-9)
+    # At one length it is the difference of the tables.
+    within = judged[f"{YARN}: the term does not degrade the perplexity at 1T"]
+    assert within.found.ours.value == pytest.approx(_loss(YARN, SCE, 1).mean, abs=1e-12)
+    assert within.verdict == OUTSIDE
+    # CLEX at 2T: the paper's gain is within the interval, so nothing is said of it.
+    open_at_2t = judged[f"{CLEX}: {SCE} lowers the loss at 2T"]
+    assert (open_at_2t.verdict, open_at_2t.excluded) == (NOT_DECIDED, False)

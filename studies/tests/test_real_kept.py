@@ -19,7 +19,7 @@ from lengthwise_studies.real.table import Difference, Kept, difference, kept_fil
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "studies" / "results" / "real"
-PAGE = (ROOT / "docs" / "explanation" / "real-model.md").read_text()
+PAGE = (ROOT / "docs" / "evidence" / "real-model.md").read_text()
 YARN, CLEX = "YaRN x4", "CLEX x4"
 
 

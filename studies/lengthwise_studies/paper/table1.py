@@ -48,7 +48,7 @@ SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
 
 
-def _printed() -> dict[str, Sequence[float]]:
+def _printed() -> Mapping[str, Sequence[float]]:
     names = (SHORT, SCE, LONG, "LongBench-E")
     columns = dict(zip(names, zip(*PRINTED.values(), strict=True), strict=True))
     rise = [far - near for far, near in zip(columns[LONG], columns[SHORT], strict=True)]

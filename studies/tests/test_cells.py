@@ -26,6 +26,18 @@ def test_a_cell_gives_every_number_for_every_seed_and_length():
     assert Outcome(**json.loads(json.dumps(asdict(outcome)))) == outcome
 
 
+def test_errors_are_those_of_the_predictions_in_both_units(monkeypatch):
+    """Models that say 1/2 where f is 1/sqrt, so a length of 4, and models whose number has no inverse."""
+    for said, length, share in ((0.5, 4.0, 0.0), (-1.0, 120.0, 1.0)):
+        monkeypatch.setattr(
+            training, "predictions", lambda model, bits, *_, z=said: torch.full((2, len(bits)), z)
+        )
+        outcome = run_cell(Cell(task="length", function="1/sqrt", optimizer="sgd"), replace(SMOKE, steps=1))
+        assert outcome.mse == [pytest.approx([(length - n) ** 2 for n in range(1, 13)])] * 2
+        assert outcome.mse_transformed == [pytest.approx([(said - n**-0.5) ** 2 for n in range(1, 13)])] * 2
+        assert outcome.clamped == [[share] * 12] * 2
+
+
 def test_a_cell_is_the_same_every_time_and_a_seed_does_not_depend_on_the_others():
     cell = Cell(task="sum", encoding="randomised")
     first, again = run_cell(cell, SMOKE), run_cell(cell, SMOKE)

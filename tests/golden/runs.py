@@ -39,8 +39,6 @@ COMMANDS: dict[str, str] = {
     "train": "train tiny-books --set steps=3 --set batch.size=4 --set batch.micro=2 --set length=64",
     "train-gap": "train tiny-books-gap --set steps=2 --set batch.size=4 --set batch.micro=4 --set length=64",
     "ppl-trained": "ppl {train}/model --lengths 64 --windows 4",
-    "synth": "reproduce figure1 --scale smoke",
-    "synth-theory": "reproduce theorem2 --scale smoke",
 }
 
 
@@ -54,7 +52,7 @@ def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[st
             continue
         places = {other: folder / other for other in COMMANDS}
         words = [word.format(**places) for word in command.split()]
-        if words[0] not in ("train", "reproduce"):
+        if words[0] != "train":
             words += ["--dtype", "float64"]
         with in_float64():
             assert run([*words, "--out", str(folder / name)]) == 0, name

@@ -102,6 +102,7 @@ def test_as_a_table_of_pandas() -> None:
     ("text", "message"),
     [
         ("{", "results.json"),
+        ("[" * 200_000, "results.json"),
         ("\udcff", "results.json"),
         ("[]", "list"),
         ('{"kind": "measure"}', "None"),

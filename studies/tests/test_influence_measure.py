@@ -16,7 +16,6 @@ from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text.tokens import token_pieces
 from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
@@ -235,10 +234,3 @@ def test_the_page_marks_the_tokens(tmp_path: Path, run: Subject):
 def test_refused_settings(settings: dict[str, Any], match: str):
     with pytest.raises(UsageError, match=match):
         Influence(**settings)
-
-
-def test_pieces_are_the_text_again():
-    tokenizer = tiny_tokenizer()
-    text = "the king — café 猫 sees"
-    ids = tokenizer(text).input_ids
-    assert "".join(token_pieces(tokenizer, ids)) == text

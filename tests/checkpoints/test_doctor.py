@@ -444,6 +444,7 @@ def test_frequencies_that_are_kept_for_another_input(kind: str) -> None:
         ("llama", {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, "dynamic"),
         ("llama", {"rope_type": "longrope", **LENGTH, **LISTS}, "longrope"),
         ("llama", {"rope_type": "longrope", **LENGTH, **dict.fromkeys(LISTS, [1.5] * 32)}, None),
+        *(("llama", {"rope_type": kind, **ROPES[kind]}, None) for kind in ("default", "linear", "yarn")),
     ],
     ids=str,
 )

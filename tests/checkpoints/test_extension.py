@@ -66,18 +66,6 @@ def test_a_model_that_does_not_do_what_its_configuration_says() -> None:
     assert "LlamaRotaryEmbedding" in refusal(model)
 
 
-def test_it_is_in_force_at_once_and_not_only_in_the_configuration() -> None:
-    """A configuration that is changed after loading changes nothing; interpolation is rope at half the positions."""
-    model, plain = tiny_llama(), tiny_llama()
-    extend(model, "pi", factor=2.0)
-    halves = (torch.arange(100) / 2)[None]
-    with torch.no_grad():
-        expected = plain(
-            input_ids=random_ids(1, 100), position_ids=halves, attention_mask=torch.ones(1, 100)
-        ).logits
-    torch.testing.assert_close(logits(model), expected)
-
-
 def test_a_configuration_with_the_original_length_beside_rope() -> None:
     # transformers prefers Phi-3's own key to the one in rope_parameters, silently.
     model = tiny_model("phi3", original_max_position_embeddings=64)
@@ -262,14 +250,6 @@ def test_trained_length_and_description_speak_of_the_model_before(tmp_path: Path
     described = loaded.describe()
     assert described["extension"] == extension.to_dict()
     assert load(str(save_tiny_model(tmp_path / "plain"))).describe()["extension"] is None
-
-
-def test_the_card_says_what_was_done(tmp_path: Path) -> None:
-    model = tiny_llama()
-    extend(model, "yarn", factor=4.0, original_length=64, beta_fast=16.0)
-    card = (save(model, tmp_path / "m") / "README.md").read_text()
-    for part in ("`yarn`", "from 64 tokens to 256 (factor 4)", "beta_fast = 16.0", "AutoModelForCausalLM"):
-        assert part in card
 
 
 def test_planning_changes_nothing() -> None:

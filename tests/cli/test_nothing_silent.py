@@ -89,15 +89,6 @@ class TestTextLeftOut:
         assert not any("left out" in note for note in results["notes"])
 
 
-class TestDamagedFiles:
-    def test_results(self, lengthwise: Callable[..., Any]) -> None:
-        Path("run").mkdir()
-        Path("run/config.yaml").write_text("kind: ppl\n")
-        Path("run/results.json").write_text("[" * 200_000)
-        refused(lengthwise("report", "run"))
-        refused(lengthwise("difference", "run", "run2"))
-
-
 class TestFolders:
     def test_the_loser_of_two_that_extend(
         self, lengthwise: Callable[..., Any], model: str, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ MODELS = {
     f"ppl smollm2-135 {M}": (2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?"),
     f"measure {{model}} {M} --adapter {{model}}": (3, "adapter_config.json"),
     "doctor nowhere/at/all": (3,),
+    "doctor nothing.gguf": (3,),
     "doctor --config-only": (2,),
     "doctor http://127.0.0.1:1/v1": (2,),
     "cp longqlra": (2, "did you mean 'longqlora'"),

@@ -47,16 +47,3 @@ def official(folder: Path, *names: str, **options: Any) -> Path:
         lines = [json.dumps(row) for row in official_rows(name, **options)]
         (folder / f"{name}_e.jsonl").write_text("\n".join(lines) + "\n")
     return folder
-
-
-def hub_layout(folder: Path, *names: str, **options: Any) -> Path:
-    """The same as lm-eval wants it: `Xnhyacinth/LongBench` with a README that names config and file."""
-    home = folder / "Xnhyacinth" / "LongBench"
-    home.mkdir(parents=True, exist_ok=True)
-    configs = []
-    for name in names:
-        rows = [{**row, "question": row["input"]} for row in official_rows(name, **options)]
-        (home / f"{name}_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        configs.append(f"- config_name: {name}_e\n  data_files:\n  - split: test\n    path: {name}_e.jsonl\n")
-    (home / "README.md").write_text("---\nconfigs:\n" + "".join(configs) + "---\n")
-    return folder

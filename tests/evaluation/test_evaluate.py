@@ -104,24 +104,6 @@ def test_a_group_leaves_out_what_cannot_be_ranked_and_says_so(job: Callable[...,
     assert any("needle_multi_value" in note for note in results.notes)
 
 
-@pytest.mark.parametrize("mode", ["greedy", "likelihood"])
-def test_batches_and_shared_prefixes_change_no_score(
-    job: Callable[..., Run], mode: str, tmp_path: Path
-) -> None:
-    def lines(batch_size: int) -> dict[str, Any]:
-        out = tmp_path / f"b{batch_size}"
-        measure(*job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
-        found = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-        return {line["key"]: line for line in found}
-
-    one, many = lines(1), lines(5)
-    assert one.keys() == many.keys()
-    for key in one:
-        assert one[key].get("reply") == many[key].get("reply")
-        for answer, value in one[key].get("likelihoods", {}).items():
-            assert many[key]["likelihoods"][answer] == pytest.approx(value, abs=1e-3)
-
-
 @needs_lm_eval
 def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
     """Two data sets are of one category, and a bucket has more rows than the others."""

@@ -62,19 +62,6 @@ def test_it_is_the_model_under_explicit_block_masks(architecture: str, length: i
     assert (expected - logits(plain(architecture), ids))[:, -1].abs().max() > 1e-3
 
 
-@every_length
-@every_architecture
-def test_no_earlier_logit_knows_a_later_token(architecture: str, length: int):
-    model, ids = sparse(architecture), tokens(length)
-    before = logits(model, ids)
-    for token in range(1, length):
-        changed = ids.clone()
-        changed[:, token] = (ids[:, token] + 1) % 320
-        after = logits(model, changed)
-        torch.testing.assert_close(after[:, :token], before[:, :token])
-        assert (after[:, token] - before[:, token]).abs().max() > 1e-3
-
-
 @every_architecture
 def test_in_evaluation_it_attends_to_everything(architecture: str):
     model, ids = sparse(architecture).eval(), tokens(22)

@@ -49,18 +49,6 @@ def test_impossible_lengths_are_refused(name: str):
         position_sampler(name)(rng(0), 1, 4)
 
 
-def test_unknown_samplers_and_options_name_the_nearest():
-    with pytest.raises(UsageError, match="'pose'"):
-        position_sampler("poes")
-    with pytest.raises(UsageError, match="'sigma'"):
-        position_sampler("cream", {"sigm": 1.0})
-    for options, message in (({"sigma": 0}, "sigma is 0"), ({"sigma": float("inf")}, "sigma is .?inf")):
-        with pytest.raises(UsageError, match=message):
-            position_sampler("cream", options)
-    with pytest.raises(UsageError, match="original_length is 0"):
-        position_sampler("clex_positions", {"original_length": 0})
-
-
 def within_five_sigma(counts: Counter, values: dict[int, float]) -> None:
     total = sum(counts.values())
     assert set(counts) <= set(values)

@@ -149,15 +149,6 @@ def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
     assert len(asked) == 3
 
 
-def test_failures_that_stay_are_an_error(serve: Any, folder: Path) -> None:
-    stub = serve(failures=(503,) * 100)
-    endpoint = Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(patience=1.0))
-    with pytest.raises(LengthwiseError) as caught:
-        token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
-    assert "503: busy, tiny" in caught.value.problem
-    assert caught.value.exit_code == 1
-
-
 def test_a_server_that_dies_in_the_probe_is_not_called_incapable(serve: Any, folder: Path) -> None:
     stub = serve(failures=(0,) * 100)
     stub.seen["/v1/completions"] = 2

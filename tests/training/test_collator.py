@@ -62,11 +62,6 @@ def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[
     assert all(abs(count - 100) < 47 for count in counts.values())
 
 
-def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):
-    with pytest.raises(UsageError, match=r"407.*400"):
-        dataset(documents, length=400)
-
-
 def stretches(count: int, size: int) -> list[dict]:
     rng = np.random.default_rng(0)
     return [{"input_ids": rng.integers(0, 320, size=size).tolist()} for _ in range(count)]

@@ -121,22 +121,6 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
         MeasureCallback(measured, Misalignment(), text, every=0)
 
 
-def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocument], tmp_path: Path):
-    config = AlignmentConfig(
-        str(tmp_path), **SETTINGS, save_strategy="no", alpha=0.3, eval_strategy="steps", eval_steps=2
-    )
-    ours = trainer(
-        documents,
-        config,
-        eval_dataset=WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1),
-    )
-    spec = Misalignment(lengths=(32,), windows=2)
-    ours.add_callback(MeasureCallback(ours, spec, [tiny_text(300)]))
-    ours.train()
-    steps = [entry["step"] for entry in ours.state.log_history if "eval_misalignment/sce@32" in entry]
-    assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]
-
-
 EVALUATED: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "steps", "eval_steps": 1}
 
 

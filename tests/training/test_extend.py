@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.errors import UsageError
 from lengthwise.subjects import load
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
 
@@ -50,9 +48,3 @@ def test_training_starts_from_the_extended_model(make: Make) -> None:
     assert loaded.extension is not None
     assert loaded.extension.options == {"alpha": 3.0}
     assert loaded.config.rope_parameters["rope_theta"] > 30000
-
-
-def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:
-    assert plan(make(extend={"method": "yarn", "factor": 2.0}))["parameters"] == 28832
-    with pytest.raises(UsageError, match="original_length = 4096"):
-        plan(make(extend={"method": "yarn", "factor": 2.0, "original_length": 4096}))

@@ -77,6 +77,7 @@ def test_accumulation_follows_from_size_micro_and_processes():
 
 
 POSE = {"sampler": "pose", "target_length": 64}
+CREAM, CLEX = ({"sampler": name, "target_length": 64} for name in ("cream", "clex_positions"))
 GAP = {"views": "gap", "positions": POSE}
 OPTIMIZER = MINIMAL["optimizer"]
 # What is changed, and words of the message.
@@ -111,6 +112,9 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"positions": POSE | {"target_length": 16}}, ("target_length = 16: expected more than length = 16",)),
     ({"positions": POSE | {"sampler": "poes"}}, ("did you mean 'pose'",)),
     ({"positions": POSE | {"options": {"gap": 3}}}, ("unknown key 'gap'",)),
+    *(({"positions": CREAM | {"options": {"sigma": sigma}}}, ("sigma is ",)) for sigma in (0, float("inf"))),
+    ({"positions": CREAM | {"options": {"sigm": 1.0}}}, ("did you mean 'sigma'",)),
+    ({"positions": CLEX | {"options": {"original_length": 0}}}, ("original_length is 0",)),
     ({"positions": {"sampler": "cream", "target_length": 40}}, ("no multiple of the window",)),
     ({"positions": POSE | {"target": 3}}, ("unknown key 'positions.target'",)),
     # Adapters and extensions.

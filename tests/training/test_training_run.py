@@ -14,7 +14,7 @@ from trainers import metrics
 from lengthwise.alignment import Objective
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
-from lengthwise.results import Results, read_results
+from lengthwise.results import read_results
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
@@ -119,29 +119,6 @@ def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeyp
     assert train(make(), tmp_path, resume=True).rows == first.rows
     with pytest.raises(UsageError, match=str(tmp_path)):
         train(make(), tmp_path)
-
-
-def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(
-    make: Make, tmp_path: Path, stopped_at: Callable[[int], Any]
-):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    complete = train(make(), whole)
-    with stopped_at(5) as caught:
-        train(make(), stopped)
-    assert caught.match(r"after step 5 of 6; the last checkpoint is .*checkpoint-4")
-    assert caught.value.exit_code == 130
-    partial = caught.value.partial
-    assert isinstance(partial, Results)
-    assert partial.partial
-    assert read_results(stopped / "results.json").partial
-    assert partial.select(metric="loss_last")[0].value == metrics(whole)[4]["loss"]
-    assert not (stopped / "model").exists()
-
-    results = train(make(), stopped, resume=True)
-    assert results.provenance["resumed_at_step"] == 4
-    assert results.rows == complete.rows
-    assert metrics(stopped) == metrics(whole)
-    assert_equal_weights(stopped / "model", whole / "model")
 
 
 def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path: Path):

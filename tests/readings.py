@@ -9,9 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.subjects import Predictor, Read, Reading, Want
+from lengthwise.subjects import LoadedModel, Predictor, Read, Reading, Want
 from lengthwise.subjects.path import ReadingPath
-from lengthwise.testing import tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+
+
+def in_memory(model: Any = None, name: str = "tiny") -> LoadedModel:
+    """A model and the tokenizer of the tests as a loaded model; without a model a tiny Llama."""
+    return LoadedModel(model or tiny_llama(), tiny_tokenizer(), name, "memory")
 
 
 def token_losses(model: Predictor, views: Sequence[Any], labels: Sequence[Any]) -> list[Tensor]:

@@ -20,20 +20,16 @@ from lengthwise.measure import Misalignment, run
 from lengthwise.measure.longppl import _encode
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.results import Results, Row, read_results
-from lengthwise.subjects import Endpoint, LoadedModel
+from lengthwise.subjects import Endpoint
 from lengthwise.subjects.client import PROTOCOLS, Refused, distribution, log_probs
 from lengthwise.subjects.path import ReadingPath
-from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, tokenize
-from tests.readings import token_losses
+from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import as_corpus, tokenize
+from tests.readings import in_memory, token_losses
 from tests.served.stub import Stub, serving
 
 NAN, INF = float("nan"), float("inf")
-TEXT = Corpus.of("nonsense", {"0": tiny_text(600)}, split="all", split_rule="all documents")
-
-
-def loaded() -> LoadedModel:
-    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+TEXT = as_corpus([tiny_text(600)])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -73,7 +69,7 @@ class Failing(Stub):
 @pytest.mark.parametrize("number", [NAN, INF, -INF])
 def test_what_a_server_computes_wrong_is_named_with_its_place(number: float) -> None:
     ids = np.arange(1, 12)
-    with serving(Failing(loaded())) as stub:
+    with serving(Failing(in_memory())) as stub:
         endpoint = Endpoint(stub.url, tokenizer=tiny_tokenizer())
         stub.number = number
         for path in (ReadingPath(), ReadingPath(decode=3)):
@@ -145,7 +141,7 @@ def test_results_with_what_is_no_number_in_json_are_refused(key: str, number: fl
 
 
 def test_predictions_that_are_no_numbers_are_not_kept() -> None:
-    model = loaded()
+    model = in_memory()
     text = tokenize(TEXT, model.tokenizer, cache=False)
     with torch.no_grad():
         model.model.get_input_embeddings().weight[text[0].ids[0]] = math.nan

@@ -18,15 +18,14 @@ from lengthwise.measure.comparison import Comparison
 from lengthwise.measure.measurement import Measurement
 from lengthwise.progress import TokenBar
 from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel, Reading
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.subjects import Reading
+from lengthwise.testing import tiny_llama
+from tests.readings import in_memory
 from tests.tiny_folders import filled
 
 
 def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
-    model = LoadedModel(
-        tiny_llama(num_hidden_layers=3, max_position_embeddings=4096), tiny_tokenizer(), "tiny", ""
-    )
+    model = in_memory(tiny_llama(num_hidden_layers=3, max_position_embeddings=4096))
     tokens, seen = np.random.default_rng(0).integers(1, 320, 2401), list[float]()
     reading = Reading(tokens=tokens[:-1], labels=tokens[1:])
     assert model.head, "proven by a pass of its own"

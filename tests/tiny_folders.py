@@ -17,10 +17,16 @@ def saved(model: Any, folder: Path, **options: Any) -> Path:
     return folder
 
 
+def texts_in(folder: Path, count: int, words: int, *, seed: int = 0) -> Path:
+    """A folder with so many texts of so many words, from seeds that count up."""
+    folder.mkdir(exist_ok=True)
+    for index in range(count):
+        (folder / f"{index}.txt").write_text(tiny_text(words, seed=seed + index))
+    return folder
+
+
 def filled(folder: Path, *, texts: int, words: int, **settings: Any) -> Path:
     """A folder with a tiny model `model` of these settings, and with texts of so many words in `text`."""
     save_tiny_model(folder / "model", **settings)
-    (folder / "text").mkdir()
-    for index in range(texts):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(words, seed=index))
+    texts_in(folder / "text", texts, words)
     return folder

@@ -20,6 +20,7 @@ from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
 from lengthwise_studies.sparsity.passages import influential_passages
+from tests.readings import in_memory
 
 SMALL = {
     "length": 64,
@@ -47,12 +48,12 @@ def planted_losses(sets: list[list[Any]]) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    return in_memory()
 
 
 @pytest.fixture(scope="module")
 def other_model() -> LoadedModel:
-    return LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+    return in_memory(tiny_llama(seed=1), "other")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.subjects import LoadedModel
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
 from lengthwise_studies.sparsity.kept_context import (
     check_removal,
     context,
@@ -17,6 +17,7 @@ from lengthwise_studies.sparsity.kept_context import (
     losses_keeping,
 )
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.readings import in_memory
 
 # ALiBi takes distances from the mask; these two have local attention of 16 tokens.
 REFUSED = {"bloom-alibi", "mistral", "gemma2-soft-cap", "gemma3-text", "gemma3-text-soft-cap"}
@@ -25,7 +26,7 @@ TARGET, SHORT, KEPT = 30, 8, (4, 11, 12)
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return LoadedModel(tiny_llama().double(), tiny_tokenizer(), "tiny", "memory")
+    return in_memory(tiny_llama().double())
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_attribution_is_the_first_order_effect_of_the_embedding(model: LoadedMod
 
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
 def test_every_family_is_proven_or_refused(name: str):
-    model = LoadedModel(tiny_model(name), tiny_tokenizer(), name, "memory")
+    model = in_memory(tiny_model(name), name)
     if name in REFUSED:
         with pytest.raises(UsageError):
             check_removal(model, 48)

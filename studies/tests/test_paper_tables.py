@@ -22,6 +22,7 @@ from lengthwise_studies.paper.statements import Setting, claim
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import study_named
+from tests.tiny_folders import texts_in
 
 
 def test_more_seeds_start_from_pretrainings_of_their_own():
@@ -124,9 +125,7 @@ def test_training_costs_products_state_and_activations():
 
 
 def _tiny(size: Size, folder: Path) -> Size:
-    (folder / "text").mkdir()
-    for seed in range(6):
-        (folder / "text" / f"{seed}.txt").write_text(tiny_text(1500, seed=seed))
+    texts_in(folder / "text", 6, 1500)
     return replace(
         size,
         model=str(save_tiny_model(folder / "model", max_position_embeddings=32)),

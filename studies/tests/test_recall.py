@@ -12,12 +12,11 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.settings import Subject
-from lengthwise.subjects import LoadedModel
-from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise_studies.recall import Recall, recall_by_distance, sequences
 from tests.golden import runs as golden
 from tests.measure.conftest import FakeModel, token_documents
 from tests.measure.copying import copying
+from tests.readings import in_memory
 from tests.report import made_rows as made
 from tests.test_golden_runs import differences
 
@@ -73,7 +72,7 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(documents):
 
 
 def test_losses_are_those_of_the_last_tokens_of_the_passage(documents):
-    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    model = in_memory()
     found = measured(model, documents, **SETTINGS)
     record = found.records["recall/D48/p0002"]
     document = next(d for d in documents if d.id == record["document"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus
+from lengthwise.text import Corpus, as_corpus
 
 
 @pytest.fixture(scope="session")
@@ -15,5 +15,4 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    documents = {f"{index}.txt": tiny_text(600, seed=index) for index in range(4)}
-    return Corpus.of("words", documents, split="all", split_rule="all documents")
+    return as_corpus([tiny_text(600, seed=index) for index in range(4)])

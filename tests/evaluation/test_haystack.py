@@ -13,7 +13,7 @@ from lengthwise.evaluation.needle import NEEDLE
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text
-from lengthwise.text import Corpus
+from lengthwise.text import Corpus, as_corpus
 
 HEAD, TAIL = "Read this.\n\n", "\n\nWhat is it?"
 DEPTHS = (0, 25, 50, 75, 100)
@@ -80,7 +80,7 @@ def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) 
 
 
 def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
-    short = Corpus.of("short", {"a": "One two. Three."}, split="all", split_rule="all documents")
+    short = as_corpus(["One two. Three."])
     text = background_text(short, random.Random(0), tokens=50)
     assert text[:4] == ["One two.", "Three.", "One two.", "Three."]
     assert sum(map(len, text)) >= 50
@@ -92,7 +92,7 @@ def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
     [("\u738b\u5728\u82b1\u56ed\u91cc\u8d70\u8def\u3002" * 900, 0.1), ("abcdefg" * 3000, 0.5)],
 )
 def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: float) -> None:
-    corpus = Corpus.of("dense", {"a": text}, split="all", split_rule="all documents")
+    corpus = as_corpus([text])
     prompt, reached = built(tokenizer, corpus, [("x.", 0.5)], length=800, seed=1)
     assert 700 <= tokens(tokenizer, prompt) <= 800
     assert reached == pytest.approx(0.5, abs=off)
@@ -100,7 +100,7 @@ def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: fl
 
 def test_background_begins_with_a_sentence_of_a_random_place() -> None:
     text = tiny_text(5000)
-    long = Corpus.of("long", {"a": text}, split="all", split_rule="all documents")
+    long = as_corpus([text])
     found = {background_text(long, random.Random(seed), tokens=50)[0] for seed in range(8)}
     assert len(found) > 4
     sentences = {" ".join(s.split()) for s in re.split(r"(?<=\.)\s+", text)}

@@ -14,15 +14,14 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.likelihoods import likelihoods
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.reading import Tokens
-from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
-from tests.readings import PassesOf, some_prompts, some_tokens
+from tests.readings import PassesOf, in_memory, some_prompts, some_tokens
 
 ANSWERS: list[Sequence[Tokens]] = [[(5,), (6, 7), (6, 8, 9)], [(5,), (4,)], [(300, 301), (5,)]]
 
 
 def loaded(name: str, **overrides: int) -> LoadedModel:
-    return LoadedModel(tiny_model(name, **overrides).double(), tiny_tokenizer(), name, "memory")
+    return in_memory(tiny_model(name, **overrides).double(), name)
 
 
 def plainly(model: LoadedModel, prompt: Tokens, answer: Tokens) -> float:

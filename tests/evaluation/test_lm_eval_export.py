@@ -13,15 +13,14 @@ from lengthwise.evaluation import Evaluation, write_lm_eval_tasks
 from lengthwise.evaluation.lm_eval_export import process_results
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text.corpus import Corpus
+from lengthwise.text import as_corpus
 
 UNRANKED = ("needle_multi_value",)
 """Numbers that are written have no candidates."""
 
 
 def docs_of(name: str, mode: Any, folder: Path) -> list[dict[str, Any]]:
-    texts = {str(index): tiny_text(3000, seed=index) for index in range(3)}
-    text = Corpus.of("nonsense", texts, split="all", split_rule="all documents")
+    text = as_corpus([tiny_text(3000, seed=index) for index in range(3)])
     settings = Evaluation(tasks=(name,), mode=mode, lengths=(2304,), samples=4)
     [written] = write_lm_eval_tasks(settings, tiny_tokenizer(), text, folder)
     assert f"task: {written}\n" in (folder / f"{written}.yaml").read_text()

@@ -19,7 +19,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Results, read_results
 from lengthwise.testing import save_tiny_model, tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus
+from lengthwise.text import as_corpus
 
 RECORDED = Path(__file__).with_name("lm_eval_recorded")
 TASKS = {
@@ -189,7 +189,7 @@ class TestWithLmEval:
     def test_our_questions_have_our_scores_there(self, mode: Any, tmp_path: Path) -> None:
         from tests.evaluation.lm_eval_runs import run_lm_eval
 
-        text = Corpus.of("nonsense", {"0": tiny_text(900)}, split="all", split_rule="all documents")
+        text = as_corpus([tiny_text(900)])
         model = str(save_tiny_model(tmp_path / "one", max_position_embeddings=2048))
         ours = Evaluation(
             tasks=("needle_multi_key",), mode=mode, lengths=(448, 512), depths=(0.0, 50.0), samples=3

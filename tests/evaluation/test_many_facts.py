@@ -14,7 +14,7 @@ from lengthwise.evaluation.association import CITIES
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import FAMILIES, TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus
+from lengthwise.text import as_corpus
 
 NAMES = [
     task.name
@@ -33,8 +33,7 @@ LENGTHS = (3000, 4000)
 @pytest.fixture(scope="module")
 def questions() -> Callable[[str], list[Question]]:
     tokenizer = tiny_tokenizer()
-    documents = {str(i): tiny_text(4000, seed=i) for i in range(2)}
-    corpus = Corpus.of("nonsense", documents, split="all", split_rule="all documents")
+    corpus = as_corpus([tiny_text(4000, seed=seed) for seed in range(2)])
     made: dict[str, list[Question]] = {}
 
     def of(name: str) -> list[Question]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.testing import save_tiny_model
+from tests.tiny_folders import texts_in
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ci" / "long_context.sh"
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16}
@@ -23,9 +24,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def _check(folder: Path, new: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "text").mkdir(exist_ok=True)
-    for index in range(3):
-        (folder / "text" / f"{index}.txt").write_text(tiny_text(400, seed=index))
+    texts_in(folder / "text", 3, 400)
     # Where the tests run, `lengthwise` is not always on the path.
     command = folder / "bin" / "lengthwise"
     command.parent.mkdir(exist_ok=True)

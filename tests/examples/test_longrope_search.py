@@ -9,10 +9,11 @@ import torch
 from lengthwise.checkpoints import extend
 from lengthwise.errors import UsageError
 from lengthwise.subjects import LoadedModel, load
-from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.testing import save_tiny_model
 from lengthwise.text import load_corpus, sample_windows, tokenize
 from lengthwise.yaml_text import read_yaml
 from tests.architectures import tiny_model
+from tests.tiny_folders import texts_in
 
 _SPEC = importlib.util.spec_from_file_location(
     "longrope_search", Path(__file__).parents[2] / "examples" / "longrope_search.py"
@@ -81,10 +82,7 @@ def model(tmp_path: Path) -> str:
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "text").mkdir()
-    for index in range(2):
-        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
-    return str(tmp_path / "text")
+    return str(texts_in(tmp_path / "text", 2, 600))
 
 
 @pytest.mark.parametrize("by_layer_type", [False, True])

@@ -20,7 +20,7 @@ from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from tests.gguf_files import write_gguf
-from tests.readings import next_logits, token_losses
+from tests.readings import in_memory, next_logits, token_losses
 
 IDS = np.random.default_rng(0).integers(1, 320, 129)
 EXACT = {"kv_cache": "f32"}
@@ -32,7 +32,7 @@ TEXTS = [tiny_text(400, seed=seed) for seed in range(4)]
 def tiny(**overrides: Any) -> LoadedModel:
     shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 3}
     model = tiny_llama(**(shape | {"max_position_embeddings": 256} | overrides))
-    return LoadedModel(model, tiny_tokenizer(), "tiny", "memory")
+    return in_memory(model)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from lengthwise.subjects.pieces import SIDE_BY_SIDE
 from lengthwise.subjects.proof import Proofs
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
+from tests.readings import in_memory
 
 VOCABULARY = 320
 
@@ -70,12 +71,12 @@ def documents() -> TokenDocuments:
 
 @pytest.fixture(scope="session")
 def model() -> LoadedModel:
-    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    return in_memory()
 
 
 @pytest.fixture(scope="session")
 def other_model() -> LoadedModel:
-    return LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+    return in_memory(tiny_llama(seed=1), "other")
 
 
 @pytest.fixture

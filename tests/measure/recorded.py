@@ -19,20 +19,14 @@ from transformers import PreTrainedTokenizerFast
 from lengthwise.checkpoints.hidden import cache_among
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama
-from lengthwise.text import Corpus
+from lengthwise.text import as_corpus
 
 UNKNOWN, BOS, SURE = 0, 1, 5.0
 DOCUMENTS, TOKENS = 2, 320
 """Documents, and the tokens of each; no token comes twice."""
 VOCABULARY = 2 + DOCUMENTS * TOKENS
-TEXT = Corpus.of(
-    "numbers",
-    {
-        f"text {part}": " ".join(f"w{2 + part * TOKENS + word}" for word in range(TOKENS))
-        for part in range(DOCUMENTS)
-    },
-    split="all",
-    split_rule="all documents",
+TEXT = as_corpus(
+    [" ".join(f"w{2 + part * TOKENS + word}" for word in range(TOKENS)) for part in range(DOCUMENTS)]
 )
 
 

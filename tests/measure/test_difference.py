@@ -17,7 +17,7 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_text
-from lengthwise.text import Corpus
+from lengthwise.text import as_corpus
 
 SIZES = Perplexity(lengths=(16, 32), windows=8)
 
@@ -194,8 +194,7 @@ def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path
 
 
 def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
-    documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
-    corpus = Corpus.of("made", documents, split="all", split_rule="all documents")
+    corpus = as_corpus([tiny_text(200, seed=index) for index in range(4)])
     settings: dict[str, Any] = {
         "max_length": 120, "short": 40, "stride": 16, "windows": 4, "alpha": 0.5, "beta": -6.0
     }  # fmt: skip

@@ -15,12 +15,10 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
-from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.branches import TOGETHER
-from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocuments
 from tests.measure.copying import VOCABULARY, copying, documents_of, reading, without_repetition
-from tests.readings import token_losses
+from tests.readings import in_memory, token_losses
 
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
 CODE = 80
@@ -36,10 +34,6 @@ def codes() -> torch.Tensor:
     """Random codes of length 1: [VOCABULARY, CODE]."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(2, (VOCABULARY, CODE), generator=generator).mul(2).sub(1) / math.sqrt(CODE)
-
-
-def in_memory(model: Any, name: str) -> LoadedModel:
-    return LoadedModel(model.eval(), tiny_tokenizer(), name, "memory")
 
 
 def texts(next_token: Callable[[list[int], np.random.Generator], int], *, size: int = 700) -> TokenDocuments:
@@ -99,7 +93,7 @@ def transformer(*, window: int | None, copies: bool) -> MistralForCausalLM:
         copying.o_proj.weight[output, :CODE] = one
         read = output
     model.lm_head.weight[:, read] = codes() * 20 / last
-    return model
+    return model.eval()
 
 
 def successor() -> np.ndarray:
@@ -123,7 +117,7 @@ def table_of_positions(*, good: int, size: int) -> GPT2LMHeadModel:
     noise = torch.randn(size - good, CODE, generator=torch.Generator().manual_seed(1))
     model.transformer.wpe.weight[good:] = noise
     model.lm_head.weight[torch.from_numpy(successor())] = codes() * 2
-    return model
+    return model.eval()
 
 
 def one(rows: list[Row], metric: str) -> Row:

@@ -16,7 +16,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus
+from lengthwise.text import Corpus, as_corpus
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
@@ -48,8 +48,7 @@ def of_letters() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
-    return Corpus.of("made", documents, split="all", split_rule="all documents")
+    return as_corpus([tiny_text(200, seed=index) for index in range(4)])
 
 
 def published(text: str, model: LoadedModel, evaluator: LoadedModel) -> dict[str, Any]:
@@ -161,7 +160,7 @@ def test_the_key_tokens_of_an_earlier_run(
     assert found.rows == direct.rows
     assert found.provenance["measurement"] == direct.provenance["measurement"]
     assert list(found.records.values()) == list(direct.records.values())
-    other = Corpus.of("other", {"d0": tiny_text(200, seed=50)}, split="all", split_rule="all documents")
+    other = as_corpus([tiny_text(200, seed=50)])
     with pytest.raises(UsageError):
         measured(model, other, **earlier)
 

@@ -14,14 +14,8 @@ from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.text import Corpus
 
-TEXT = Corpus.of(
-    "words",
-    {str(seed): tiny_text(1500, seed=seed) for seed in range(4)},
-    split="all",
-    split_rule="all documents",
-)
+TEXT = [tiny_text(1500, seed=seed) for seed in range(4)]
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppl": {"lengths": (32, 64), "windows": 2, "batch_size": 2},
     "measure": {"lengths": (64,), "windows": 2},

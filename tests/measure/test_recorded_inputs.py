@@ -20,7 +20,7 @@ from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus
+from lengthwise.text import Corpus, as_corpus
 from tests.measure.recorded import (
     BOS,
     SURE,
@@ -41,7 +41,7 @@ _SURE = math.exp(SURE) / (VOCABULARY - 1 + math.exp(SURE))
 ENTROPY = LOW + SURE * (1 - _SURE)
 """Of a prediction after a number: -log p(sure) = LOW, and LOW + SURE of every other token."""
 
-NONSENSE = Corpus.of("nonsense", {"0": tiny_text(900)}, split="all", split_rule="all documents")
+NONSENSE = as_corpus([tiny_text(900)])
 """For questions, whose words are no numbers."""
 
 Expected = Mapping[str, Callable[[Row, float], float]]

@@ -27,6 +27,8 @@ from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize
 from lengthwise.text.tokens import token_pieces
+from tests.readings import in_memory
+from tests.tiny_folders import texts_in
 
 TEXTS = [tiny_text(900, seed=seed) for seed in range(3)]
 SPEC = Comparison(lengths=(128,), windows=3)
@@ -104,7 +106,7 @@ def test_other_ids_of_the_raw_text_are_refused_in_both_directions(other: Any) ->
 def test_the_floor_is_that_of_sound_pairs(dtype: torch.dtype, scale: float) -> None:
     """In 16 bits rounding moves a prediction by as much as another attention kernel, within a factor of two."""
     model = tiny_llama(max_position_embeddings=1024, hidden_size=64, initializer_range=scale).to(dtype)
-    a, b = (LoadedModel(model, tiny_tokenizer(), name, "memory") for name in "ab")
+    a, b = (in_memory(model, name) for name in "ab")
     window = np.random.default_rng(0).integers(320, size=513)
     reading = Reading(tokens=window[:-1], labels=window[1:], want=Want.ROWS)
     [read] = a.read([reading])
@@ -125,9 +127,7 @@ def test_the_floor_is_that_of_sound_pairs(dtype: torch.dtype, scale: float) -> N
 
 
 def test_the_floor_of_float64_is_none() -> None:
-    a, b = (
-        LoadedModel(tiny_llama(max_position_embeddings=1024).double(), tiny_tokenizer(), n, "m") for n in "ab"
-    )
+    a, b = (in_memory(tiny_llama(max_position_embeddings=1024).double(), name) for name in "ab")
     found = run(SPEC, a, TEXTS, other=b)
     for name in ("floor_a", "floor_b"):
         [floor] = found.select(metric=name)
@@ -170,14 +170,10 @@ def test_sequential_goes_on_after_any_stop(
     stopped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped within a side, between the sides, and before the results: the rest is read, and all is the same."""
-    for seed, name in enumerate(("one", "two")):
-        save_tiny_model(tmp_path / name, seed=seed)
-    (tmp_path / "text").mkdir()
-    for index, text in enumerate(TEXTS):
-        (tmp_path / "text" / f"{index}.txt").write_text(text)
+    text = str(texts_in(tmp_path / "text", 3, 900))
     subjects = [
-        Subject(model=str(tmp_path / name), text=str(tmp_path / "text"), split="all")
-        for name in ("one", "two")
+        Subject(model=str(save_tiny_model(tmp_path / name, seed=seed)), text=text, split="all")
+        for seed, name in enumerate(("one", "two"))
     ]
     spec = Comparison(lengths=(128,), windows=2, side_b={"model": subjects[1].model})
     whole = run_in_turn(spec, *subjects, out=tmp_path / "whole")

@@ -10,19 +10,17 @@ import pytest
 
 from lengthwise.report.run_page import build_report
 from lengthwise.subjects import LoadedModel
-from lengthwise.testing import tiny_llama, tiny_text
+from lengthwise.testing import tiny_llama
 from tests.served.stub import Stub
+from tests.tiny_folders import texts_in
 
 LENGTH = 96
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> list[str]:
-    text = tmp_path / "text"
-    text.mkdir()
-    for seed in range(2):
-        (text / f"{seed}.txt").write_text(tiny_text(300, seed=seed))
-    return ["--text", str(text), "--split", "all", "--lengths", str(LENGTH), "--windows", "2"]
+    text = str(texts_in(tmp_path / "text", 2, 300))
+    return ["--text", text, "--split", "all", "--lengths", str(LENGTH), "--windows", "2"]
 
 
 def rows_in(folder: Path) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perple
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
-from lengthwise.testing import tiny_text
 from tests.served.stub import Stub
+from tests.tiny_folders import texts_in
 
 SPECS: dict[str, Measurement] = {
     "ppl": Perplexity(lengths=(32, 64), windows=3, batch_size=2),
@@ -29,10 +29,7 @@ WITHOUT = {"trained_length", "loss_best_temperature", "inverse_temperature", "je
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("text")
-    for index in range(3):
-        (folder / f"{index}.txt").write_text(tiny_text(300, seed=index))
-    return str(folder)
+    return str(texts_in(tmp_path_factory.mktemp("text"), 3, 300))
 
 
 @pytest.fixture

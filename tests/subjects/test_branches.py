@@ -27,7 +27,7 @@ from transformers import (
 from lengthwise.subjects import Branch, LoadedModel, Reading
 from lengthwise.subjects import branches as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER, read_with_branches
-from lengthwise.testing import tiny_tokenizer
+from tests.readings import in_memory
 
 SIZES: dict[str, Any] = {
     "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -78,7 +78,7 @@ def made(config: PreTrainedConfig, attention: str = "sdpa") -> LoadedModel:
         for parameter in model.parameters():
             # Far from what a window or a chunk would not show.
             parameter.normal_(0, 0.3) if parameter.dim() > 1 else None
-    return LoadedModel(model, tiny_tokenizer(), "made", "memory")
+    return in_memory(model, "made")
 
 
 def plain(model: LoadedModel, tokens: Any) -> torch.Tensor:

@@ -17,7 +17,8 @@ from lengthwise.subjects import LoadedModel, Reading, Want, load, open_model
 from lengthwise.subjects.llama_cpp import LlamaCpp, rope_settings
 from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.plan import unknown_cost
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
+from tests.readings import in_memory
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(
 ):
     """KL of the whole distributions, from one reading in pieces that fit no chunk."""
     monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
-    one, two = (LoadedModel(tiny_llama(seed=seed), tiny_tokenizer(), "tiny", "memory") for seed in (0, 1))
+    one, two = (in_memory(tiny_llama(seed=seed)) for seed in (0, 1))
     ids = np.random.default_rng(0).integers(1, 320, 41)
     labels, reading = ids[first + 1 :], Reading(tokens=ids[:-1], want=Want.ROWS)
     pieces = Pieces(two, size)
@@ -113,7 +114,7 @@ def test_texts_that_are_read_side_by_side(room: int, monkeypatch: pytest.MonkeyP
     """Its one cache holds one text: a text that gives way is read to its end, or once more where that is too much."""
     monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
     monkeypatch.setattr("lengthwise.subjects.streamed_rows.HELD_BYTES", room)
-    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    model = in_memory()
     ids = np.random.default_rng(0).integers(1, 320, (3, 40))
     readings, pieces = [Reading(tokens=each, want=Want.ROWS) for each in ids], Pieces(model, 8)
     views, expected = ([read.rows for read in side.read(readings)] for side in (pieces, model))

@@ -17,6 +17,7 @@ from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
 from tests.checkpoints.adapters import with_lora
 from tests.checkpoints.folders import rewritten
+from tests.readings import in_memory
 from tests.tiny_folders import saved
 
 
@@ -103,7 +104,7 @@ class TestAdapter:
 class TestPositions:
     @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
     def test_limit_is_where_the_model_itself_fails(self, name: str, tmp_path: Path):
-        loaded = LoadedModel(tiny_model(name), tiny_tokenizer(), name, name)
+        loaded = in_memory(tiny_model(name), name)
         learned = name in ("gpt2", "opt", "gptj-bias")
         assert loaded.max_positions == (64 if learned else None)
         assert loaded.hidden_states(random_ids(1, 64)).isfinite().all()
@@ -116,7 +117,7 @@ class TestPositions:
             assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()
 
     def test_position_ids_count_too(self):
-        loaded = LoadedModel(tiny_model("gpt2"), tiny_tokenizer(), "gpt2", "gpt2")
+        loaded = in_memory(tiny_model("gpt2"), "gpt2")
         positions = torch.tensor([[*range(11), 64]])
         with pytest.raises(UsageError, match="65"):
             loaded.hidden_states(random_ids(1), position_ids=positions)

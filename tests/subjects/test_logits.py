@@ -8,14 +8,14 @@ from lengthwise.checkpoints import NonFiniteLogits, head
 from lengthwise.checkpoints.head import require_finite
 from lengthwise.errors import LengthwiseError
 from lengthwise.subjects import LoadedModel, naming_bad_logits, target_losses
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.readings import in_memory
 
 VOCABULARY = 320
 
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    return in_memory()
 
 
 @pytest.fixture

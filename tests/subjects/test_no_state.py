@@ -19,7 +19,8 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Branch, LoadedModel, Reading
 from lengthwise.subjects.path import KV_CACHES, ReadingPath, cache_maker, reading_path
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
+from tests.readings import in_memory
 from tests.subjects.test_writing import KINDS, SIZES
 
 LENGTH = 40
@@ -66,7 +67,7 @@ def made(kind: str, path: ReadingPath) -> LoadedModel:
         model_type, settings = (KINDS | MORE)[kind]
         config = AutoConfig.for_model(model_type, **(SIZES | settings))
         model = AutoModelForCausalLM.from_config(config)
-    loaded = LoadedModel(model.eval(), tiny_tokenizer(), kind, "memory")
+    loaded = in_memory(model.eval(), kind)
     loaded.path = path
     return loaded
 
@@ -134,7 +135,7 @@ def test_what_was_read_before_changes_nothing(kind: str, path: str, branches: bo
 
 
 def through(cache: str, path: ReadingPath) -> LoadedModel:
-    model = LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+    model = in_memory()
     model.cache = cache_maker(Subject(model="tiny", kv_cache=cache))
     model.path = path
     return model

@@ -13,7 +13,8 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.subjects import LoadedModel, PieceReader, Reading
 from lengthwise.subjects.path import ChosenCache, ReadingPath
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
+from tests.readings import in_memory
 
 LONG = 100
 """Tokens beyond which the models of these tests are unsound."""
@@ -41,7 +42,7 @@ def model_of(change: Callable[[torch.Tensor], torch.Tensor], *, beyond: int = LO
     llama.model.embed_tokens.register_forward_hook(
         lambda module, args, states: change(states) if states.shape[1] > beyond else None
     )
-    return LoadedModel(llama, tiny_tokenizer(), "tiny", "memory")
+    return in_memory(llama)
 
 
 @pytest.mark.parametrize("kind", UNSOUND)

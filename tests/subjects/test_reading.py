@@ -17,16 +17,13 @@ from lengthwise.errors import UsageError
 from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
 from lengthwise.subjects import pieces as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
-from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
+from tests.readings import in_memory
 
 TOKENS = np.random.default_rng(0).integers(320, size=(1, 50))
 CUTS = (0, 7, 8, 29, 41)
 LOOK = 9
-
-
-def loaded(model: Any) -> LoadedModel:
-    return LoadedModel(model, tiny_tokenizer(), "tiny", "memory")
 
 
 def at_once(model: LoadedModel, tokens: np.ndarray = TOKENS) -> torch.Tensor:
@@ -46,7 +43,7 @@ def continued() -> Reading:
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
 def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
     """Beyond the attention windows of those that have one (16 tokens), with forks between all pieces."""
-    model = loaded(tiny_model(name))
+    model = in_memory(tiny_model(name))
     whole, reader = at_once(model), PieceReader(model)
     for begin, end in pairwise(CUTS):
         close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
@@ -58,7 +55,7 @@ def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
 @pytest.mark.parametrize("name", ["cache", "past_key_values"])
 def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPatch):
     """Whatever the installed transformers calls it: the forward pass takes and gives it under this name alone."""
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     whole, forward, own = at_once(model), model.model.forward, cache_argument(model.model)
 
     def renamed(**arguments: Any) -> dict[str, Any]:
@@ -80,7 +77,7 @@ def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
-    model = loaded(tiny_model(name))
+    model = in_memory(tiny_model(name))
     reader = PieceReader(model)
     reader.read(TOKENS[:, :30])
     endings = TOKENS[0, 30:42].reshape(3, 4)
@@ -96,7 +93,7 @@ def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
 @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
 def test_padding_on_the_left_changes_nothing(name: str):
     """After a shared beginning and without one, and in the steps that follow."""
-    model = loaded(tiny_model(name))
+    model = in_memory(tiny_model(name))
     sizes = (5, 2, 4)
     for shared in (0, 20):
         reader = PieceReader(model)
@@ -122,7 +119,7 @@ def test_padding_on_the_left_changes_nothing(name: str):
 
 
 def test_full_logits_are_read_in_pieces_too():
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     model.__dict__["head"] = FullLogits("for the test")
     reader = PieceReader(model)
     reader.read(TOKENS[:, :20])
@@ -130,7 +127,7 @@ def test_full_logits_are_read_in_pieces_too():
 
 
 def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     [expected] = model.read([continued()])
     model._proofs.clear()
     right = module.hidden_states_and_output
@@ -146,7 +143,7 @@ def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.Monke
 
 
 def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     model.model.register_forward_hook(
         lambda module, args, output: output.__setitem__(cache_argument(module), None)
     )
@@ -160,7 +157,7 @@ def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
 
 
 def test_layers_that_change_their_tensors_in_place_are_copied():
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     reader = PieceReader(model, cache=StaticCache(config=model.config, max_cache_len=64))
     reader.read(TOKENS[:, :10])
     assert not reader.takes_padding
@@ -181,7 +178,7 @@ class Coupled(torch.nn.Module):
 
 
 def test_rows_that_change_each_other_are_read_apart(caplog: pytest.LogCaptureFixture):
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     for layer in model.model.model.layers:
         layer.mlp = Coupled(layer.mlp)
     readings = [Reading(tokens=row, labels=row) for row in TOKENS.reshape(5, 10)]
@@ -194,7 +191,7 @@ def test_rows_that_change_each_other_are_read_apart(caplog: pytest.LogCaptureFix
 
 
 def test_rows_side_by_side_are_compared_with_one_pass_once(monkeypatch: pytest.MonkeyPatch):
-    model = loaded(tiny_llama())
+    model = in_memory(tiny_llama())
     assert model.head
     sizes, run = [], model.hidden_states
 

@@ -11,16 +11,13 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.runs import read_metrics
-from lengthwise.testing import tiny_text
 from lengthwise.training import Recipe, train
+from tests.tiny_folders import texts_in
 
 
 def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe], tmp_path: Path):
     """The rule by hand on the run's own log; the kept model gives the best number again."""
-    other = tmp_path / "other"
-    other.mkdir()
-    for seed in range(2):
-        (other / f"{seed}.txt").write_text(tiny_text(400, seed=seed + 70))
+    other = texts_in(tmp_path / "other", 2, 400, seed=70)
     metric = "eval_perplexity/perplexity@32"
     held = {
         "every": 1,

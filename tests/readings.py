@@ -28,7 +28,6 @@ def token_losses(model: Predictor, views: Sequence[Any], labels: Sequence[Any]) 
 def next_logits(model: Predictor, view: Any) -> Tensor:
     """Logits of the token after a view, [1, V]."""
     [read] = model.read([Reading(tokens=view, want=Want.NEXT)])
-    assert read.rows is not None
     return read.rows.logits(slice(0, 1))
 
 

@@ -37,9 +37,7 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("file", ["weights", "sub/config", "complete.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "nested"])
-def test_damage_is_built_again_with_a_warning(
-    tmp_path: Path, file: str, damage: str, caplog: pytest.LogCaptureFixture
-):
+def test_damage_is_built_again_with_a_warning(tmp_path, file, damage, caplog):
     path = made(tmp_path)
     whole = {name: (path / name).read_bytes() for name in ("weights", "sub/config", "complete.json")}
     data = bytearray(whole[file])
@@ -57,9 +55,7 @@ def test_damage_is_built_again_with_a_warning(
     assert len(caplog.records) == 1
 
 
-def test_what_was_verified_is_read_again_after_a_change_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_verified_is_read_again_after_a_change_alone(tmp_path, monkeypatch):
     """Hashing a converted model takes minutes; each process of a run would wait for it."""
     read: list[str] = []
     hashed = files.sha256

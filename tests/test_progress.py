@@ -46,9 +46,7 @@ def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
     assert hooks == [0, 0, 0]
 
 
-def test_without_a_bar_nothing_is_hooked_or_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_bar_nothing_is_hooked_or_printed(monkeypatch, capsys):
     monkeypatch.setattr(progress, "is_main_process", lambda: False)
     with TokenBar("ppl", total=10, read=0, items=1, finished=0) as bar, bar.reading(10):
         assert not progress.watched()
@@ -97,9 +95,7 @@ Proofs come on top, the first time; `compare` also reads how far rounding carrie
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_about_as_many_tokens_are_reported_as_were_planned(
-    name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_about_as_many_tokens_are_reported_as_were_planned(name, subject, monkeypatch):
     planned, reported = list[int](), [0.0]
 
     @contextlib.contextmanager

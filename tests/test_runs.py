@@ -51,7 +51,6 @@ def test_results_carry_settings_and_provenance(tmp_path: Path) -> None:
     assert finished_results(path)
     with open_run(path, resume=True) as folder:
         results = folder.finished
-    assert results is not None
     assert results.config == SETTINGS
     assert results.provenance["python"]
     readme = (path / "README.md").read_text()
@@ -78,7 +77,6 @@ def test_an_earlier_run_is_never_overwritten_silently(tmp_path: Path, state: str
     before = contents(path)
     with pytest.raises(UsageError, match=rf"\b{state}\b") as caught:
         open_run(path)
-    assert caught.value.fix is not None
     assert "--resume" in caught.value.fix
     assert "--overwrite" in caught.value.fix
     assert contents(path) == before
@@ -131,7 +129,6 @@ def test_in_use_by_another_process(tmp_path: Path, how: dict[str, bool]) -> None
         text=True,
     )
     with holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         before = contents(path)
         with pytest.raises(LengthwiseError) as caught:

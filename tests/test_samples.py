@@ -55,7 +55,6 @@ def test_damage_before_the_last_line_is_named_not_skipped(tmp_path: Path, damage
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n" + damage, 1))
     with pytest.raises(LengthwiseError, match=r"samples\.jsonl, line 2") as caught:
         SampleLog(path)
-    assert caught.value.fix is not None
     assert "--overwrite" in caught.value.fix
 
 
@@ -72,9 +71,7 @@ def test_unwritable(tmp_path: Path) -> None:
         log.append("a", {})
 
 
-def test_the_disk_has_all_samples_but_those_of_the_last_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_has_all_samples_but_those_of_the_last_second(tmp_path, monkeypatch):
     path, on_disk, now = tmp_path / "samples.jsonl", [0], [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(os, "fsync", lambda handle: on_disk.append(os.fstat(handle).st_size))

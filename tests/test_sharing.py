@@ -69,9 +69,7 @@ def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp
         assert 0 < sum(key in logs[1] for key in own) < len(logs[1]), name
 
 
-def test_two_processes_that_hold_a_model_together_do_every_batch_together(
-    start_ranks: Callable[..., None], tmp_path: Path
-):
+def test_two_processes_that_hold_a_model_together_do_every_batch_together(start_ranks, tmp_path):
     """Of three batches one is left over: shared, its process would wait for weights that the other does not send."""
     start_ranks(Path(spread_worker.__file__), tmp_path)
     alone = spread_worker.measured(spread_worker.whole(), tmp_path / "alone")

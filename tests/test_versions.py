@@ -60,9 +60,7 @@ def test_every_module_of_an_extra_is_brought_by_it_and_needed_by_nothing_else() 
 
 
 @pytest.mark.parametrize(("module", "use"), [(name, use) for name, uses in USES.items() for use in uses])
-def test_what_is_missing_is_named_with_its_extra(
-    module: str, use: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_missing_is_named_with_its_extra(module, use, monkeypatch, tmp_path):
     found = versions.importlib.util.find_spec
     monkeypatch.setattr(
         versions.importlib.util,
@@ -82,9 +80,7 @@ def test_measuring_needs_no_extra() -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_sampled_positions_with_layers_that_are_computed_again_without_them(
-    inside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampled_positions_with_layers_that_are_computed_again_without_them(inside, monkeypatch):
     """As in transformers before 5.23, whose checkpoints lay around the hooks of a layer."""
     model = tiny_model("gemma3-text", num_hidden_layers=6).train()
     getattr(model, f"{versions.checkpointing()}_enable")({"use_reentrant": False})

@@ -16,8 +16,6 @@ def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experime
     """The experiment of `make check-cluster`: an arm that is not trained, and two arms with two seeds."""
     place = Path(__file__).parents[2] / "checks" / "cluster" / "__main__.py"
     spec = importlib.util.spec_from_file_location("cluster_check", place)
-    assert spec is not None
-    assert spec.loader is not None
     cluster = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cluster)
     return cluster.experiment(tmp_path_factory.mktemp("experiment"))

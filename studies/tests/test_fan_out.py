@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,9 +73,7 @@ def in_this_process(work: Any, items: Any, *, processes: int, what: str) -> None
 
 
 @pytest.mark.parametrize("where", ["jobs", "ray"])
-def test_arms_and_seeds_at_once_give_the_rows_of_a_sequence(
-    tmp_path: Path, small_experiment: Small, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_arms_and_seeds_at_once_give_the_rows_of_a_sequence(tmp_path, small_experiment, monkeypatch, where):
     experiment, scale = small_experiment
     scale = replace(scale, steps=2)
     alone = experiment.run(tmp_path / "alone", scale)
@@ -95,9 +92,7 @@ def test_arms_and_seeds_at_once_give_the_rows_of_a_sequence(
     assert [wanted["memory"] > 0 for wanted in ray.asked] == wanted
 
 
-def test_every_arm_and_seed_is_one_job_with_its_share_of_the_cores(
-    small_experiment: Small, monkeypatch: pytest.MonkeyPatch, arms: Path
-) -> None:
+def test_every_arm_and_seed_is_one_job_with_its_share_of_the_cores(small_experiment, monkeypatch, arms):
     asked: list[tuple[Any, ...]] = []
 
     def instead(work: Any, items: Any, *, processes: int, what: str) -> None:
@@ -141,9 +136,7 @@ OWN = MissingError("no text")
     ],
     ids=[*NAMES[1:], "own error", "bug"],
 )
-def test_a_task_that_fails_for_good_ends_the_others(
-    small_experiment: Small, monkeypatch: pytest.MonkeyPatch, failure: RayError, kind: type[BaseException]
-) -> None:
+def test_a_task_that_fails_for_good_ends_the_others(small_experiment, monkeypatch, failure, kind):
     """Ray itself has started it again before."""
     monkeypatch.setattr(fan_out, "memory", lambda *_: 0)
     experiment, scale = small_experiment

@@ -170,9 +170,7 @@ def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts:
     ]
 
 
-def test_only_what_is_of_the_same_tokens_is_compared(
-    model: LoadedModel, other_model: LoadedModel, texts: list[str]
-):
+def test_only_what_is_of_the_same_tokens_is_compared(model, other_model, texts):
     whole = [measure(Influence(**SMALL), one, texts) for one in (model, other_model)]
     with pytest.raises(UsageError, match="not of the same items"):
         paired_difference(*whole, kind=Influence)

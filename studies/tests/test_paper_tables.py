@@ -79,7 +79,6 @@ def test_the_papers_numbers_of_table_4():
 def test_the_paper_scale_has_the_papers_values():
     experiment, scale = TABLES["table4"].experiment(PAPER)
     recipe = experiment.recipe_of(scale, experiment.arms[2], 0)
-    assert recipe is not None
     assert (recipe.length, recipe.batch.size, recipe.steps) == (4096, 64, 200)
     assert recipe.save_at == (50, 100)
     assert (recipe.extend.method, recipe.extend.factor) == ("clex", 16)  # type: ignore[union-attr]

@@ -50,7 +50,6 @@ def test_loss_is_that_of_the_next_token_at_the_drawn_positions(farthest: int | N
 def test_random_positions_are_sorted_subsets_that_depend_on_seed_and_step():
     settings = Pretraining(steps=1, seed=0, length=16, batch_size=4, positions=64)
     drawn = settings.drawn_positions(3)
-    assert drawn is not None
     assert drawn.shape == (4, 16)
     assert (drawn.diff(dim=1) > 0).all()
     assert 48 < drawn.max() < 64

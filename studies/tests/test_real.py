@@ -83,11 +83,8 @@ def test_differences_are_those_of_the_kept_sums(folder: Path) -> None:
     by_seed = [fmean(losses[SCE, seed]) - fmean(losses[PLAIN, seed]) for seed in range(3)]
     kept = read_kept(sorted(folder.glob("rows-seed*.jsonl")))
     found = difference(kept, ("YaRN x4", SCE), ("perplexity", "loss", 32, None))
-    assert found is not None
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.of_documents.value == pytest.approx(np.mean(by_seed))
-    assert found.of_seeds is not None
-    assert found.of_seeds.high is not None
     # Student's t with two degrees of freedom.
     half = 4.302653 * np.std(by_seed, ddof=1) / np.sqrt(3)
     assert found.of_seeds.high - found.mean == pytest.approx(half, rel=1e-5)

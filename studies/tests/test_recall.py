@@ -115,7 +115,6 @@ def test_the_figure_draws_each_benefit_at_its_distance():
         for distance, value in ((64, 1.0), (256, 0.5))
     ]
     picture = recall_by_distance(rows, name="recall")
-    assert picture is not None
     assert "m: 1.000 at 64, 0.5000 at 256." in picture.alt
     assert recall_by_distance([], name="recall") is None
 

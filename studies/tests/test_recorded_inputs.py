@@ -29,7 +29,5 @@ CASES: list[tuple[Any, Case]] = [
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(
-    kind: Any, case: Case, start: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(kind, case, start, monkeypatch):
     check_what_is_read(kind, case, start, monkeypatch)

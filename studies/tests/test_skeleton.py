@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -24,9 +23,7 @@ class Size:
         ([["What was done."]], ("In short.",), {"What was done.": 1, "In short.": 1}),
     ],
 )
-def test_what_a_page_begins_with(
-    sections: list[list[str]], lead: tuple[str, ...], seen: dict[str, int], tmp_path: Path
-) -> None:
+def test_what_a_page_begins_with(sections, lead, seen, tmp_path):
     made = [Section(title=f"part {number}", paragraphs=said) for number, said in enumerate(sections)]
     results = Results(kind="sentences", model_name="m", config={}, rows=[])
     part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lengthwise.training.recipe import Recipe
@@ -15,14 +13,10 @@ from lengthwise_studies.step_times import ROUNDS, STEPS, measure_step_times
 @pytest.fixture
 def recipe(small_experiment: tuple[Experiment, Scale]) -> Recipe:
     experiment, scale = small_experiment
-    found = experiment.recipe_of(scale, experiment.arms[1], 0)
-    assert found is not None
-    return found
+    return experiment.recipe_of(scale, experiment.arms[1], 0)
 
 
-def test_a_disturbed_round_changes_nothing_and_the_times_are_kept(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disturbed_round_changes_nothing_and_the_times_are_kept(recipe, tmp_path, monkeypatch):
     turns: list[int] = []
     seconds = {1: 0.5, 2: 0.25}
 

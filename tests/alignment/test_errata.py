@@ -57,7 +57,6 @@ def test_the_last_offset_of_the_printed_range_leaves_no_pair():
         objective=Objective(alpha=0.1),
     )
     output.loss.backward()
-    assert logits.grad is not None
     assert [
         value.item() for value in (output.loss.detach(), output.misalignment, logits.grad.abs().max())
     ] == [0, 0, 0]

@@ -156,5 +156,4 @@ def test_the_detached_side_gets_no_gradient(divergence, detach):
         torch.testing.assert_close(value, kl_divergence(student, teacher))
     value.sum().backward()
     assert teacher.grad is None
-    assert student.grad is not None
     assert student.grad.norm() > 1e-3

@@ -84,9 +84,7 @@ def test_an_extension_keeps_the_mode_of_the_model(method: str, training: bool) -
 
 
 @pytest.mark.parametrize("method", ["yarn_revised", "ntk_by_parts", "eabf", "clex"])
-def test_what_transformers_cannot_do_it_refuses_to_load(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_transformers_cannot_do_it_refuses_to_load(method, tmp_path, monkeypatch):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     model = tiny_llama()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -77,9 +76,7 @@ def test_a_file_that_asks_for_bos_gets_it_once(tmp_path: Path, cache: Path):
     [lambda _: b"<html>not found</html>", lambda whole: whole[:100], lambda whole: whole[: len(whole) // 2]],
     ids=["no gguf", "header alone", "half"],
 )
-def test_a_damaged_file_is_refused_and_leaves_nothing(
-    gguf_file: Path, cache: Path, damage: Callable[[bytes], bytes]
-):
+def test_a_damaged_file_is_refused_and_leaves_nothing(gguf_file, cache, damage):
     gguf_file.write_bytes(damage(gguf_file.read_bytes()))
     with pytest.raises(UsageError):
         load(str(gguf_file))

@@ -168,9 +168,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("more", "without", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_rebuilt_is_refused(
-    more: dict[str, Any], without: tuple[str, ...], words: str, tmp_path: Path
-) -> None:
+def test_what_is_not_rebuilt_is_refused(more, without, words, tmp_path):
     path = write_gguf(tmp_path / "made.gguf", made("llama"), tiny_tokenizer(), more=more, without=without)
     with pytest.raises(UsageError) as caught:
         load(str(path))

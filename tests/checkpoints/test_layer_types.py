@@ -44,7 +44,6 @@ def extended(method: str) -> Any:
 def test_only_full_attention_is_extended_and_survives_saving(method: str, tmp_path: Path) -> None:
     before, model = gemma(), extended(method)
     extension = read_extension(model.config)
-    assert extension is not None
     assert (extension.layer_type, extension.theta) == ("full_attention", 1e6)
     local = {"rope_type": "default", "rope_theta": 1e4}
     assert model.config.rope_parameters["sliding_attention"] == local

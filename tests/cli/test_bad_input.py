@@ -104,9 +104,7 @@ def score_raises(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_out_of_memory_names_the_knob(
-    on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_out_of_memory_names_the_knob(on_text, monkeypatch, error):
     score_raises(error, monkeypatch)
     refused(on_text("measure", *SIZES), 1, "out of memory", "--batch-size")
 

@@ -32,9 +32,7 @@ def words(*models: object, text: list[str], **b: object) -> list[object]:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("cache", [name for name in KV_CACHES if not name.startswith(PACKAGES)])
-def test_every_cache_of_a_hybrid_reads_it_or_is_refused_in_words(
-    cache: str, hybrid: Path, text: list[str], lengthwise: Callable[..., Any]
-):
+def test_every_cache_of_a_hybrid_reads_it_or_is_refused_in_words(cache, hybrid, text, lengthwise):
     done = lengthwise(*words(hybrid, hybrid, text=text, kv_cache=cache, read="chunks=16"))
     assert done.code in (0, 2), done
     assert "Traceback" not in done.err
@@ -44,9 +42,7 @@ def test_every_cache_of_a_hybrid_reads_it_or_is_refused_in_words(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA")
 @pytest.mark.parametrize("cache", [name for name in KV_CACHES if "offloaded" in name])
-def test_a_cache_that_needs_cuda_is_refused_before_anything_is_read(
-    cache: str, model: str, text: list[str], lengthwise: Callable[..., Any]
-):
+def test_a_cache_that_needs_cuda_is_refused_before_anything_is_read(cache, model, text, lengthwise):
     for more in ([], ["--dry-run"]):
         done = lengthwise(*words(model, model, text=text, kv_cache=cache), *more)
         assert (done.code, "no CUDA device" in done.err, "tok/s" in done.err) == (2, True, False)

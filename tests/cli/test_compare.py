@@ -90,9 +90,7 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
     assert gates.exit_code([undecided, gates.Gate("--x", "x", ["z"])]) == THRESHOLD_CROSSED
 
 
-def test_kept_predictions_give_the_same_numbers(
-    lengthwise: Callable[..., Any], model: str, other: str, text: list[str]
-) -> None:
+def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     both = lengthwise("compare", model, other, *text, *SIZES, "--json").json
     for name, which in (("a", model), ("b", other)):
         assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
@@ -123,9 +121,7 @@ def test_kept_predictions_give_the_same_numbers(
     )
 
 
-def test_kept_predictions_of_other_tokens(
-    lengthwise: Callable[..., Any], model: str, text: list[str]
-) -> None:
+def test_kept_predictions_of_other_tokens(lengthwise, model, text):
     for name, seed in (("a", 0), ("b", 1)):
         assert lengthwise("compare", model, *text, *SIZES, "--seed", seed, "--out", name).code == 0
     assert lengthwise("difference", "a", "b").code == 2

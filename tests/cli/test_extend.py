@@ -23,7 +23,6 @@ def test_extend_writes_a_model_that_loads(lengthwise: Run, model: str, tmp_path:
     assert done.json["written_to"] == "m"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
     loaded = load("m")
-    assert loaded.extension is not None
     assert loaded.extension.method == "yarn"
     with quiet_transformers():
         plain = AutoModelForCausalLM.from_pretrained("m").eval()

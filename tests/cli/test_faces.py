@@ -17,15 +17,7 @@ from lengthwise.results import parse_results
 @pytest.mark.parametrize(
     ("above", "code", "passed", "tag"), [(1e6, 0, True, None), (0.001, 4, False, "failure")]
 )
-def test_a_gate_in_json_junit_and_summary(
-    on_text: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    above: float,
-    code: int,
-    passed: bool,
-    tag: str | None,
-) -> None:
+def test_a_gate_in_json_junit_and_summary(on_text, tmp_path, monkeypatch, above, code, passed, tag):
     monkeypatch.setenv(SUMMARY, str(tmp_path / "summary.md"))
     words = ("--lengths", 32, "--windows", 3, "--fail-above", above, "--junit", "out.xml", "--json")
     done = on_text("ppl", *words)
@@ -48,9 +40,7 @@ def test_a_gate_in_json_junit_and_summary(
     assert "| loss | 32 |" in summary
 
 
-def test_a_gate_that_is_not_decided_does_not_pass(
-    lengthwise: Callable[..., Any], model: str, text: list[str]
-) -> None:
+def test_a_gate_that_is_not_decided_does_not_pass(lengthwise, model, text):
     words = ("--lengths", 96, "--windows", 3, "--b", "attn=eager", "--fail-above", 1e-9, "--json")
     done = lengthwise("compare", model, model, *text, *words, "--junit", "out.xml")
     assert done.code == 5

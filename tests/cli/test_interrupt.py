@@ -22,16 +22,7 @@ SIGNALS = pytest.mark.parametrize(
 
 
 @SIGNALS
-def test_measuring(
-    lengthwise: Callable[..., Any],
-    start: Callable[..., Any],
-    model: str,
-    text: list[str],
-    tmp_path: Path,
-    sent: signal.Signals,
-    code: int,
-    says: str,
-) -> None:
+def test_measuring(lengthwise, start, model, text, tmp_path, sent, code, says):
     command = ["measure", model, *text, "--lengths", 16, "--lengths", 64, "--windows", 40]
     run = tmp_path / "run"
     stopped = start(*command, "--out", run).wait(signal_at=(sent, run / "samples.jsonl", 45))
@@ -54,15 +45,7 @@ def test_measuring(
 
 
 @SIGNALS
-def test_training(
-    lengthwise: Callable[..., Any],
-    start: Callable[..., Any],
-    recipe: Path,
-    tmp_path: Path,
-    sent: signal.Signals,
-    code: int,
-    says: str,
-) -> None:
+def test_training(lengthwise, start, recipe, tmp_path, sent, code, says):
     command = ["train", recipe, "--set", "steps=30", "--set", "save_every=5"]
     run = tmp_path / "run"
     stopped = start(*command, "--out", run).wait(signal_at=(sent, run / "metrics.jsonl", 7))

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from lengthwise.testing import save_tiny_model
 
 SIZES = ("--max-length", 96, "--short", 32, "--stride", 32, "--windows", 4)
 
 
-def test_key_tokens_of_an_earlier_run(
-    lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
-) -> None:
+def test_key_tokens_of_an_earlier_run(lengthwise, model, text, tmp_path):
     save_tiny_model(tmp_path / "other", seed=1)
     assert lengthwise("longppl", model, *text, *SIZES, "--out", "first").code == 0
     again = ("longppl", "other", *text, "--key-tokens", "first")

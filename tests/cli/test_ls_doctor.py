@@ -27,9 +27,7 @@ def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     assert all(entry["name"] in shown for entries in lists.values() for entry in entries)
 
 
-def test_studies_are_listed_by_whose_claims_they_judge(
-    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_studies_are_listed_by_whose_claims_they_judge(lengthwise, monkeypatch):
     found = {entry["name"]: entry["about"] for entry in lengthwise("ls", "studies", "--json").json["studies"]}
     assert set(found.values()) == {"the alignment paper", "the sparsity paper", "our own"}
     assert (found["table4"], found["sparse-parity"], found["demo"]) == tuple(dict.fromkeys(found.values()))
@@ -74,9 +72,7 @@ def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert state() == "cached"
 
 
-def test_doctor_of_the_machine_says_what_a_report_of_a_fault_needs(
-    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_of_the_machine_says_what_a_report_of_a_fault_needs(lengthwise, monkeypatch):
     done = lengthwise("doctor", "--json")
     assert done.code == 0
     assert done.json["packages"]["torch"] == torch.__version__

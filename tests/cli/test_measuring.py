@@ -26,9 +26,7 @@ def measure(model: str, text: list[str]) -> list[Any]:
     return ["measure", model, *text, *SIZES]
 
 
-def test_the_answer_on_stdout_and_progress_on_stderr(
-    lengthwise: Callable[..., Any], measure: list[Any], tmp_path: Path
-) -> None:
+def test_the_answer_on_stdout_and_progress_on_stderr(lengthwise, measure, tmp_path):
     done = lengthwise(*measure)
     assert done.code == 0
     assert re.findall(r"^ +(\d+)  \d.*●", done.out, flags=re.MULTILINE) == ["16", "32"], (
@@ -41,9 +39,7 @@ def test_the_answer_on_stdout_and_progress_on_stderr(
     assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
 
 
-def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(
-    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
-) -> None:
+def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(lengthwise, command, tmp_path):
     done = lengthwise(*command, "--out", "deep/run", "--json")
     assert done.code == 0
     folder = tmp_path / "deep" / "run"
@@ -75,9 +71,7 @@ def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(
     assert written["config"] == {key: value for key, value in settings.items() if key != "kind"}
 
 
-def test_the_same_command_gives_the_same_numbers_at_any_batch_size(
-    lengthwise: Callable[..., Any], command: list[Any]
-) -> None:
+def test_the_same_command_gives_the_same_numbers_at_any_batch_size(lengthwise, command):
     first = lengthwise(*command, "--json").json["rows"]
     for size in (2, 3, 64):
         found = lengthwise(*command, "--json", "--batch-size", size).json["rows"]
@@ -92,9 +86,7 @@ def test_another_seed_is_another_sample(lengthwise: Callable[..., Any], measure:
     assert [row["value"] for row in first] != [row["value"] for row in second]
 
 
-def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(
-    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
-) -> None:
+def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(lengthwise, command, tmp_path):
     first = lengthwise(*command, "--out", "run")
     written = (tmp_path / "run" / "results.json").read_bytes()
     again = lengthwise(*command, "--out", "run", "--resume")
@@ -107,9 +99,7 @@ def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(
     assert read_results(tmp_path / "run" / "results.json").config["seed"] == 5
 
 
-def test_an_unfinished_run_continues_where_it_stopped(
-    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
-) -> None:
+def test_an_unfinished_run_continues_where_it_stopped(lengthwise, command, tmp_path):
     whole = lengthwise(*command, "--out", "whole", "--json").json["rows"]
     lengthwise(*command, "--out", "torn")
     folder = tmp_path / "torn"
@@ -137,9 +127,7 @@ def test_fail_above(on_text: Callable[..., Any], verb: str, metric: str, thresho
         assert done.code == 0
 
 
-def test_dry_run_needs_no_weights_and_writes_and_measures_nothing(
-    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
-) -> None:
+def test_dry_run_needs_no_weights_and_writes_and_measures_nothing(lengthwise, command, tmp_path):
     bare = shutil.copytree(command[1], tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
     command[1] = str(bare)
     done = lengthwise(*command, "--dry-run", "--json", "--out", "run")
@@ -182,9 +170,7 @@ def test_dry_run_says_how_many_samples_the_text_holds(on_text: Callable[..., Any
     assert plan["tokens_to_run"] == targets
 
 
-def test_the_longest_context_of_limit_follows_the_trained_length(
-    lengthwise: Callable[..., Any], text: list[str], tmp_path: Path
-) -> None:
+def test_the_longest_context_of_limit_follows_the_trained_length(lengthwise, text, tmp_path):
     """Eight times 64; a plan and a run agree."""
     save_tiny_model(tmp_path / "short", max_position_embeddings=64)
     command = ("limit", "short", *text, "--windows", 2, "--json")

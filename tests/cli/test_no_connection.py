@@ -41,8 +41,6 @@ def test_training(lengthwise: Callable[..., Any], recipe: Path, sought: list[Any
     assert sought == []
 
 
-def test_a_hub_id_is_what_the_hub_is_asked_for(
-    lengthwise: Callable[..., Any], text: list[str], sought: list[Any]
-) -> None:
+def test_a_hub_id_is_what_the_hub_is_asked_for(lengthwise, text, sought):
     assert lengthwise("ppl", "nobody/nothing", *text, "--lengths", 16).code == 3
     assert sought

@@ -24,9 +24,7 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("method", "option"), [("abf", "theta=.inf"), ("abf", "theta=1e308"), ("yarn", "beta_fast=.inf")]
     )
-    def test_rope_options(
-        self, lengthwise: Callable[..., Any], model: str, recipe: Path, method: str, option: str
-    ) -> None:
+    def test_rope_options(self, lengthwise, model, recipe, method, option):
         outcome = lengthwise(
             "extend", model, "--method", method, "--factor", 2, "--set", option, "--out", "x"
         )
@@ -41,14 +39,7 @@ class TestNumbers:
 
 class TestLengths:
     @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    def test_what_a_table_of_positions_cannot_hold(
-        self,
-        lengthwise: Callable[..., Any],
-        text: list[str],
-        dry: Any,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_what_a_table_of_positions_cannot_hold(self, lengthwise, text, dry, tmp_path, monkeypatch):
         short = saved(tiny_model("gpt2", max_position_embeddings=128), tmp_path / "short")
 
         def score(*_: object) -> None:
@@ -61,9 +52,7 @@ class TestLengths:
 
 
 class TestTextLeftOut:
-    def test_short_and_empty_documents(
-        self, lengthwise: Callable[..., Any], model: str, shared: Path
-    ) -> None:
+    def test_short_and_empty_documents(self, lengthwise, model, shared):
         folder = Path("some")
         shutil.copytree(shared / "text", folder)
         for number in range(5):
@@ -90,9 +79,7 @@ class TestTextLeftOut:
 
 
 class TestFolders:
-    def test_the_loser_of_two_that_extend(
-        self, lengthwise: Callable[..., Any], model: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_loser_of_two_that_extend(self, lengthwise, model, monkeypatch):
         """The other one finishes while this one is saving."""
         from lengthwise.checkpoints import saving
 
@@ -134,16 +121,7 @@ GROUP = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_POR
     ],
 )
 @pytest.mark.parametrize("verb", [*(name for name in VERBS if name in MEASUREMENTS), "train"])
-def test_a_part_of_what_torchrun_sets(
-    lengthwise: Callable[..., Any],
-    model: str,
-    text: list[str],
-    recipe: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-    given: dict[str, str],
-    named: str,
-) -> None:
+def test_a_part_of_what_torchrun_sets(lengthwise, model, text, recipe, monkeypatch, verb, given, named):
     """One process that takes itself for one of several would be silent, or wait for the others."""
     for name, value in given.items():
         monkeypatch.setenv(name, value)

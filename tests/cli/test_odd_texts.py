@@ -46,9 +46,7 @@ def written(folder: Path, name: str) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("verb", [*VERBS, "compare", "train"])
-def test_verbs(
-    lengthwise: Callable[..., Any], model: str, recipe: Path, tmp_path: Path, verb: str, name: str
-) -> None:
+def test_verbs(lengthwise, model, recipe, tmp_path, verb, name):
     text = written(tmp_path / "odd", name)
     words = {
         "compare": (model, model, *text, "--b", "dtype=float64", "--lengths", 128, "--windows", 2),

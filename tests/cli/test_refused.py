@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +129,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_a_wrong_command(
-    words: str, lengthwise: Callable[..., Any], shared: Path, recipe: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_command(words, lengthwise, shared, recipe, tmp_path):
     code, *expected = REFUSED[words]
     (tmp_path / "short.txt").write_text("the king and the queen")
     places = {

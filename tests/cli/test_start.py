@@ -89,9 +89,7 @@ def test_no_arguments_show_the_help(lengthwise: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("encoding", "written"), [("ascii", "o-|+ ?"), ("cp1252", "o-|+ \xe9"), ("utf-8", "●─│┼ é")]
 )
-def test_signs_that_the_output_lacks_are_ascii(
-    monkeypatch: pytest.MonkeyPatch, encoding: str, written: str
-) -> None:
+def test_signs_that_the_output_lacks_are_ascii(monkeypatch, encoding, written):
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", out)
     in_plain_signs()

@@ -5,14 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lengthwise.yaml_text import read_yaml
 
 
-def test_train_measure_report(
-    lengthwise: Callable[..., Any], on_text: Callable[..., Any], recipe: Path, tmp_path: Path
-) -> None:
+def test_train_measure_report(lengthwise, on_text, recipe, tmp_path):
     """The whole way: an adapter is trained, measured on top of its model, and all runs put on one page."""
     lora = tmp_path / "lora.yaml"
     lora.write_text(recipe.read_text() + "adapter:\n  r: 2\n")
@@ -62,9 +58,7 @@ def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -
     assert "settings.views" in lengthwise("train", recipe, "--dry-run", "--verbose").out
 
 
-def test_other_processes_of_torchrun_print_and_write_nothing(
-    lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_processes_of_torchrun_print_and_write_nothing(lengthwise, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("lengthwise.machine._rank_and_count", lambda: (1, 2))
     done = lengthwise("train", recipe, "--out", "run", "--json")
     assert done.code == 0

@@ -113,9 +113,7 @@ def test_the_needed_statements_are_enough_and_stand_where_wanted(task: int) -> N
 
 @pytest.mark.parametrize("task", LABELS)
 @pytest.mark.parametrize("depth", [0, 50, 100])
-def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(
-    task: int, depth: int, tokenizer: Any, corpus: Corpus
-) -> None:
+def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(task, depth, tokenizer, corpus):
     for question in questions_of(
         task, tokenizer, corpus, lengths=(2000,), depths=(depth,), samples=4, seed=1
     ):

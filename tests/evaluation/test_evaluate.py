@@ -120,7 +120,6 @@ def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> No
 
     def value(metric: str, **where: Any) -> float:
         [row] = results.select(task="longbench_e", metric=metric, **({"bucket": None} | where))
-        assert row.value is not None
         return row.value
 
     assert value("average_rows") == pytest.approx((one + two + code) / 3)
@@ -173,9 +172,7 @@ def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, A
         ("babilong", {"data": "x"}),
     ],
 )
-def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
-    task: str, settings: dict[str, Any]
-) -> None:
+def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(task, settings):
     [name] = settings
     common: dict[str, Any] = {"tasks": (task,), "max_length": 9999}
     if task != "longbench_e":
@@ -206,9 +203,7 @@ def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_pa
 
 
 @pytest.mark.parametrize("mode", ["greedy", "likelihood"])
-def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bit(
-    job: Callable[..., Run], mode: str, tmp_path: Path
-) -> None:
+def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bit(job, mode, tmp_path):
     settings = job(
         "needle_multi_key", "babilong_qa2", mode=mode, batch_size=3, depths=(0, 50, 100), lengths=(1200,)
     )

@@ -70,21 +70,16 @@ def effective(by_length: dict[int, Sequence[float]]) -> Row | None:
 def test_the_effective_length_ends_where_less_than_85_per_cent_are_kept() -> None:
     full, nine, eight = [1.0] * 10, [0.0] + [1.0] * 9, [0.0] * 2 + [1.0] * 8
     row = effective({256: full, 512: nine, 1024: eight, 2048: nine})
-    assert row is not None
     assert (row.value, row.unit, row.n, row.documents, row.at_least) == (512, "tokens", 40, 10, None)
     # Among the resamples of ten samples some keep 85 % throughout, and some lose more at once.
-    assert row.ci_low is not None
-    assert row.ci_high is not None
     assert row.ci_low < 512 <= row.ci_high
     kept = effective({256: full, 512: nine})
-    assert kept is not None
     assert (kept.value, kept.at_least) == (512, True)
 
 
 def test_an_interrupted_run_has_no_interval_of_the_effective_length() -> None:
     """Of twelve samples two have been asked at the longer length: a tenth of the resamples have none of them."""
     row = effective({256: [1.0] * 12, 512: [1.0] * 2})
-    assert row is not None
     assert (row.value, row.ci_low, row.ci_high) == (512, None, None)
 
 

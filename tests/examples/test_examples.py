@@ -33,8 +33,6 @@ def example(name: str) -> Any:
     if name == "trl_sft":
         pytest.importorskip("trl")
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

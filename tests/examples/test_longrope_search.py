@@ -86,9 +86,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("by_layer_type", [False, True])
-def test_the_loss_that_is_reported_is_that_of_the_extended_model(
-    model: str, text: str, tmp_path: Path, by_layer_type: bool
-) -> None:
+def test_the_loss_that_is_reported_is_that_of_the_extended_model(model, text, tmp_path, by_layer_type):
     loaded = load(model)
     if by_layer_type:
         gemma = tiny_model("gemma3-text", layer_types=["sliding_attention", "full_attention"])

@@ -80,9 +80,7 @@ def rows_of(spec: Comparison, a: Any, b: Any, documents: Any) -> dict[tuple[Any,
     }
 
 
-def test_the_numbers_are_those_of_whole_logits(
-    model: LoadedModel, other_model: LoadedModel, documents: Any
-) -> None:
+def test_the_numbers_are_those_of_whole_logits(model, other_model, documents):
     """Against [T, V] softmaxes of both models on every window."""
     spec = Comparison(lengths=(128,), windows=3)
     rows = rows_of(spec, model, other_model, documents)
@@ -120,8 +118,6 @@ def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
     exact = apart(a, b, ids[1:])
     one, two = (read_kept(kept(each, ids[1:])) for each in (a, b))
     bounded = apart(one, two, ids[1:])
-    assert exact.kl is not None
-    assert bounded.kl is not None
     assert bounded.bounded
     assert (bounded.kl <= exact.kl + 1e-6).all()
     everything = apart(with_top(a, model.vocab_size), with_top(b, model.vocab_size), ids[1:])
@@ -132,7 +128,6 @@ def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
 
 def with_top(read: Read, count: int) -> Read:
     """The reading with its `count` likeliest tokens in place of rows."""
-    assert read.rows is not None
     best = read.rows.log_p(slice(0, len(read.rows))).detach().topk(count)
     return Read(losses=torch.zeros(len(read.rows)), likeliest=(best.indices, best.values))
 
@@ -298,7 +293,6 @@ def test_patterns(means: Any, numbers: Any, pattern: str, place: Any) -> None:
         for row in rows_of_curve(*means, **numbers)
     ]
     seen = evidence(rows)
-    assert seen is not None
     assert (seen.pattern, seen.place) == (pattern, place)
     assert all(verdict(rows))
 
@@ -331,11 +325,9 @@ def test_a_much_lower_loss_may_be_a_fault_of_the_other_side() -> None:
 def test_the_best_split() -> None:
     curve = [Stretch(8 * i, 8 * i + 8, 0.02 if i < 11 else 0.3, 8) for i in range(32)]
     split = best_split(curve)
-    assert split is not None
     assert (split.place, split.low, split.high) == (88, 88, 88)
     assert (split.before, split.after, split.gradual) == (pytest.approx(0.02), pytest.approx(0.3), False)
     rising = best_split([Stretch(2**i, 2 ** (i + 1), 0.1 * i, 2**i) for i in range(4, 12)])
-    assert rising is not None
     assert rising.gradual
     assert best_split(curve[:1]) is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +16,7 @@ WORDS = ("--model", "tiny-books", "--scale", "1", "--no-nulls", "--only", "noise
 
 
 @pytest.mark.real
-def test_what_is_finished_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_finished_is_read(tmp_path, monkeypatch, capsys):
     words = ["--out", str(tmp_path), *WORDS]
     assert lab.main(words) == 0
     monkeypatch.delattr(lab, "compared")

@@ -47,9 +47,7 @@ def curve(*parts: tuple[int, float]) -> np.ndarray:
         (curve((2, -1), (1, 1), (3, -1), (4, 1)), 2, 3, 6),
     ],
 )
-def test_a_clear_stretch_beyond_the_level_ends_the_curve(
-    beyond: np.ndarray, steps: int, stop: int, back: int
-) -> None:
+def test_a_clear_stretch_beyond_the_level_ends_the_curve(beyond, steps, stop, back):
     found = crossing(beyond)
     assert (found.steps, found.low, found.high) == (steps, steps, steps)
     assert (found.stop, found.back) == (stop, back)

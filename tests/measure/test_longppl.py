@@ -72,9 +72,7 @@ def one(rows: list[Row], metric: str) -> Row:
 
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
 @pytest.mark.parametrize("which", ["itself", "another model", "another tokenizer"])
-def test_it_is_what_the_published_package_gives(
-    evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, which: str, batch_size: int
-):
+def test_it_is_what_the_published_package_gives(evaluator, of_letters, corpus, which, batch_size):
     model = {
         "itself": evaluator,
         "another model": loaded(3, tiny_tokenizer()),
@@ -111,9 +109,7 @@ def test_a_text_of_any_length(evaluator: LoadedModel):
     assert brief == {"spans": [], "compared": 0, "jeffreys": 0}
 
 
-def test_the_passes_give_the_disagreement_too(
-    evaluator: LoadedModel, corpus: Corpus, of_letters: LoadedModel
-):
+def test_the_passes_give_the_disagreement_too(evaluator, corpus, of_letters):
     own = measured(evaluator, corpus, **SETTINGS)
     other = measured(of_letters, corpus, evaluator=evaluator, **SETTINGS)
     assert [row.metric for row in other.rows] == ["longppl", "loss_key", "perplexity", "loss", "key_share"]
@@ -148,9 +144,7 @@ def test_spans_of_neighbours_are_joined_and_hold_whole_tokens():
 
 
 @pytest.mark.parametrize("which", ["another model", "another tokenizer"])
-def test_the_key_tokens_of_an_earlier_run(
-    evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, tmp_path, which: str
-):
+def test_the_key_tokens_of_an_earlier_run(evaluator, of_letters, corpus, tmp_path, which):
     """Read back from its log, they give the numbers that the evaluator gives."""
     model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
     measure(LongPpl(**SETTINGS), evaluator, corpus, out=tmp_path / "first")

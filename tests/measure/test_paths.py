@@ -49,9 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("verb", SETTINGS)
-def test_a_path_is_read_and_gives_the_same(
-    verb: str, way: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_read_and_gives_the_same(verb, way, folder, monkeypatch):
     sizes, kernels = list[int](), set[str]()
 
     def watched(self: LoadedModel, readings: Any) -> Any:

@@ -148,9 +148,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("verb", "index", "start"), RUNS)
-def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(
-    verb: str, index: int, start: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_reads_bos_and_the_texts_own_tokens_at_their_places(verb, index, start, monkeypatch):
     check_what_is_read(MEASUREMENTS[verb].measurement, CASES[verb][index], start, monkeypatch)
 
 

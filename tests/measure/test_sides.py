@@ -58,7 +58,6 @@ def test_a_bos_of_one_side_is_measured(first: str, second: str) -> None:
     records = list(found.records.values())
     assert all(record["other_ids"] == 1 for record in records)
     seen = evidence(found.rows)
-    assert seen is not None
     assert seen.pattern != "equal"
     assert "begin a text otherwise" in " ".join(verdict(found.rows))
     assert found.notes[0].startswith("A: ")
@@ -113,7 +112,6 @@ def test_the_floor_is_that_of_sound_pairs(dtype: torch.dtype, scale: float) -> N
     [(plain, rounded)], again = a.again(reading, read), a.again(reading, read)
 
     def distances(one: Read, two: Read) -> Any:
-        assert one.rows is not None
         found = apart(one, two, window[1 : len(one.rows) + 1])
         return np.abs(found.other - found.own)
 
@@ -131,7 +129,6 @@ def test_the_floor_of_float64_is_none() -> None:
     found = run(SPEC, a, TEXTS, other=b)
     for name in ("floor_a", "floor_b"):
         [floor] = found.select(metric=name)
-        assert floor.value is not None
         assert floor.value < 1e-12
 
 
@@ -166,9 +163,7 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("stopped", ["a", "b", "end"])
-def test_sequential_goes_on_after_any_stop(
-    stopped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sequential_goes_on_after_any_stop(stopped, tmp_path, monkeypatch):
     """Stopped within a side, between the sides, and before the results: the rest is read, and all is the same."""
     text = str(texts_in(tmp_path / "text", 3, 900))
     subjects = [

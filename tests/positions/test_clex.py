@@ -95,7 +95,6 @@ def test_gradients_are_finite_far_out(dtype: torch.dtype, size: float) -> None:
     assert cos.dtype == dtype
     (cos.float().square().sum() + (sin.float() * torch.randn(sin.shape)).sum()).backward()
     for parameter in rotary.parameters():
-        assert parameter.grad is not None
         assert parameter.grad.isfinite().all()
         assert parameter.grad.abs().max() > 0
 
@@ -106,7 +105,6 @@ def test_within_the_original_length_it_is_plain_and_every_parameter_has_a_gradie
     torch.testing.assert_close(found, plain_frequencies(10000.0, 64).float(), rtol=2e-6, atol=0)
     found.sum().backward()
     for parameter in module.parameters():
-        assert parameter.grad is not None
         assert not parameter.grad.any()
 
 

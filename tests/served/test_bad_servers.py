@@ -118,9 +118,7 @@ def words(url: str, folder: Path, tmp_path: Path, *more: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["a connection that is closed", "half of JSON", "a busy server"])
-def test_what_passes_is_waited_out(
-    name: str, stub: Stub, folder: Path, lengthwise: Any, tmp_path: Path
-) -> None:
+def test_what_passes_is_waited_out(name, stub, folder, lengthwise, tmp_path):
     """From the first request on: a server that starts answers so."""
     answer = stub.answer
     stub.seen["failed"] = 0
@@ -191,9 +189,7 @@ ODD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_server_that_reads_another_prompt_is_refused(
-    name: str, serve: Any, bos_folder: Path, lengthwise: Any, tmp_path: Path
-) -> None:
+def test_a_server_that_reads_another_prompt_is_refused(name, serve, bos_folder, lengthwise, tmp_path):
     make, said = ODD[name]
     stub = serve(model=load(str(bos_folder)), **make())
     (tmp_path / "text.txt").write_text("the old king speaks to the river. " * 90)

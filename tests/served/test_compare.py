@@ -28,9 +28,7 @@ def rows_in(folder: Path) -> dict[str, Any]:
     return {row["metric"]: row for row in rows if "position" not in row}
 
 
-def test_prefill_is_equal(
-    lengthwise: Any, stub: Stub, folder: Path, options: list[str], tmp_path: Path
-) -> None:
+def test_prefill_is_equal(lengthwise, stub, folder, options, tmp_path):
     out = tmp_path / "run"
     done = lengthwise("compare", folder, stub.url, *options, "--out", out, "--fail-above", 0.01)
     assert done.code == 0
@@ -43,9 +41,7 @@ def test_prefill_is_equal(
     assert "difference-by-position" in build_report([out]).read_text()
 
 
-def test_another_rope_is_found(
-    lengthwise: Any, serve: Any, folder: Path, options: list[str], local: LoadedModel
-) -> None:
+def test_another_rope_is_found(lengthwise, serve, folder, options, local):
     rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
     other = LoadedModel(tiny_llama(rope_parameters=rope), local.tokenizer, "other", "memory")
     assert lengthwise("compare", folder, serve(model=other).url, *options, "--fail-above", 0.01).code == 4
@@ -60,9 +56,7 @@ def test_decode_is_equal(lengthwise: Any, stub: Stub, folder: Path, options: lis
     assert "predicts as A does" in done.out
 
 
-def test_a_prefix_cache_that_mixes_prompts(
-    lengthwise: Any, serve: Any, folder: Path, options: list[str], tmp_path: Path
-) -> None:
+def test_a_prefix_cache_that_mixes_prompts(lengthwise, serve, folder, options, tmp_path):
     words = ["compare", folder, serve(mixes_prompts=True).url, *options]
     assert "predicts as A does" in lengthwise(*words).out
     out = tmp_path / "run"
@@ -72,9 +66,7 @@ def test_a_prefix_cache_that_mixes_prompts(
     assert rows_in(out)["prefix_cache"]["value"] > 0.1
 
 
-def test_a_server_that_decodes_no_chosen_token_is_refused(
-    lengthwise: Any, serve: Any, folder: Path, options: list[str]
-) -> None:
+def test_a_server_that_decodes_no_chosen_token_is_refused(lengthwise, serve, folder, options):
     done = lengthwise("compare", folder, serve("echo").url, *options, "--b", "read=decode=8")
     assert done.code == 2
     assert "a token that we choose" in done.err

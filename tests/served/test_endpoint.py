@@ -27,9 +27,7 @@ def assert_losses_of(local: LoadedModel, endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(("shape", "protocol"), [("vllm", "prompt_logprobs"), ("echo", "echo")])
-def test_losses_are_the_models_own(
-    shape: str, protocol: str, serve: Any, local: LoadedModel, folder: Path
-) -> None:
+def test_losses_are_the_models_own(shape, protocol, serve, local, folder):
     subject = Subject(model=serve(shape).url, served_model="tiny", tokenizer=str(folder))
     endpoint = open_model(subject)
     assert isinstance(endpoint, Endpoint)
@@ -62,9 +60,7 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
     ("shape", "said"),
     [("none", "llamacpp"), ("nulls", "token 3"), ("missing", "entries"), ("zeros", "same number")],
 )
-def test_a_server_without_log_probabilities_is_refused(
-    shape: str, said: str, serve: Any, folder: Path
-) -> None:
+def test_a_server_without_log_probabilities_is_refused(shape, said, serve, folder):
     with pytest.raises(UsageError, match=said):
         Endpoint(serve(shape).url, tokenizer=str(folder))
 
@@ -118,9 +114,7 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub,
 
 
 @pytest.mark.parametrize("failures", [(429, 503), (0, 429, 0)])
-def test_failures_that_pass_are_waited_out(
-    failures: tuple[int, ...], serve: Any, local: LoadedModel, folder: Path
-) -> None:
+def test_failures_that_pass_are_waited_out(failures, serve, local, folder):
     stub = serve(failures=failures)
     endpoint = Endpoint(stub.url, tokenizer=str(folder))
     before = stub.seen["/v1/completions"]
@@ -129,8 +123,8 @@ def test_failures_that_pass_are_waited_out(
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
-    stub: Stub, endpoint: Endpoint, local: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stub, endpoint, local, monkeypatch
+):
     answer, asked = stub.answer, list[str]()
     late = [5.0, 1.0]
 
@@ -163,9 +157,7 @@ def test_no_server() -> None:
         Endpoint("http://127.0.0.1:9/v1")
 
 
-def test_a_server_that_starts_is_waited_for(
-    stub: Stub, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_starts_is_waited_for(stub, folder, monkeypatch):
     request, refused = httpx.AsyncClient.request, [httpx.ConnectError("refused")] * 3
 
     async def starting(*given: Any, **named: Any) -> Any:
@@ -199,9 +191,7 @@ def test_urls_that_hold_a_secret_are_refused(url: str) -> None:
     assert "word" not in str(caught.value).replace("without password", "")
 
 
-def test_a_proxy_of_the_environment_is_used(
-    stub: Stub, local: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_of_the_environment_is_used(stub, local, folder, monkeypatch):
     answer = stub.answer
     # A proxy is asked for whole URLs.
     monkeypatch.setattr(
@@ -229,9 +219,7 @@ def test_an_endpoint_is_not_loaded() -> None:
         load("http://127.0.0.1:9/v1")
 
 
-def test_the_key_goes_to_the_server_alone(
-    stub: Stub, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_key_goes_to_the_server_alone(stub, folder, monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     with caplog.at_level("DEBUG"):

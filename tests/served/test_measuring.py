@@ -77,9 +77,7 @@ def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[Subject, Subjec
             assert served[key]["reply"] == line["reply"]
 
 
-def test_an_interrupted_run_continues(
-    stub: Stub, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_continues(stub, folder, text, tmp_path, monkeypatch):
     run = Subject(model=stub.url, text=text, split="all", tokenizer=str(folder))
     spec = Perplexity(lengths=(32,), windows=4)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")

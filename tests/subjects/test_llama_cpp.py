@@ -89,9 +89,7 @@ class Pieces(LlamaCpp):
 
 @pytest.mark.parametrize("size", [1, 3, 64])
 @pytest.mark.parametrize("first", [0, 20])
-def test_two_sides_are_compared_exactly_as_the_second_is_read(
-    size: int, first: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_two_sides_are_compared_exactly_as_the_second_is_read(size, first, monkeypatch):
     """KL of the whole distributions, from one reading in pieces that fit no chunk."""
     monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
     one, two = (in_memory(tiny_llama(seed=seed)) for seed in (0, 1))

@@ -51,14 +51,7 @@ class TestLoad:
         assert load(str(tmp_path / "m"), dtype="float32").model.dtype == torch.float32
 
     @pytest.mark.parametrize(("times", "warned"), [(1.0, False), (60.0, True)])
-    def test_a_dtype_that_the_processor_emulates(
-        self,
-        folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-        times: float,
-        warned: bool,
-    ):
+    def test_a_dtype_that_the_processor_emulates(self, folder, monkeypatch, caplog, times, warned):
         monkeypatch.setattr("lengthwise.checkpoints.loading.slowdown", lambda dtype: times)
         load(str(folder), dtype="bfloat16")
         assert ("60 times" in caplog.text) == warned

@@ -43,20 +43,16 @@ def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
 @pytest.mark.usefixtures("cache")
 def test_what_is_known_before_a_model_is_made(folder: Path):
     unmade = unknown_cost("tiny-books")
-    assert unmade is not None
     assert (unmade.parameters, unmade.memory_bytes) == (935_040, None)
     assert unknown_cost("some.gguf") == Cost()
     assert unknown_cost(str(folder)) is None
 
 
-def test_passes_of_one_token_cost_as_much_as_a_product_with_one_row(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_passes_of_one_token_cost_as_much_as_a_product_with_one_row(folder, monkeypatch):
     monkeypatch.setattr(plan, "product_rate", lambda *_, one_row=False: 1e4 if one_row else 1e6)
     prefill, decode = (Subject(model=str(folder), device="cpu", read=read) for read in (None, "decode=16"))
     read = {"tokens": 600, "at_once": 96, "longest": 96, "decoded": 100}
     parameters = reading_cost(prefill, **read).parameters
-    assert parameters is not None
     [one, other] = (reading_cost(side, **read).seconds_at_least for side in (prefill, decode))
     assert one == pytest.approx(2 * parameters * 600 / 1e6, abs=0.1)
     assert other == pytest.approx(2 * parameters * (500 / 1e6 + 100 / 1e4), abs=0.1)

@@ -44,9 +44,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_shortcut_that_the_model_does_not_take_is_given_up(
-    case: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_shortcut_that_the_model_does_not_take_is_given_up(case, caplog):
     fast, why = REFUSED[case]
     proofs = Proofs()
     with caplog.at_level(logging.WARNING):

@@ -40,9 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def subject_of(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Callable[[Kind], Subject]:
+def subject_of(folder, tmp_path, monkeypatch, request) -> Callable[[Kind], Subject]:
     """A subject of a kind that can be opened here: a folder, a stub of a server, or llama.cpp without its library."""
 
     def gpu_is_refused(self: LlamaCpp, *, gpu: bool) -> Any:

@@ -225,9 +225,7 @@ TEMPLATE = "{% for m in messages %}<|end|>{{ m.role }}: {{ m.content }}\n{% endf
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_messages_are_read_as_the_template_writes_them(
-    kind: str, lengthwise: Callable[..., Any], tmp_path: Path
-):
+def test_messages_are_read_as_the_template_writes_them(kind, lengthwise, tmp_path):
     from lengthwise.testing import save_tiny_model, tiny_tokenizer
 
     model, tokenizer = save_tiny_model(tmp_path / "model"), tiny_tokenizer()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from lengthwise.testing import save_tiny_model, tiny_text
@@ -15,9 +11,7 @@ LINE = " ".join([tiny_text(4_000)] * 6)
 
 
 @pytest.mark.parametrize(("kind", "some"), [("one line", 8), ("many rows", 100)])
-def test_a_verb_tokenizes_what_its_windows_need(
-    kind: str, some: int, lengthwise: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_verb_tokenizes_what_its_windows_need(kind, some, lengthwise, tmp_path, monkeypatch):
     """Windows of which the first part has enough, then of which it has too few, and all of the text."""
     model, text = save_tiny_model(tmp_path / "model"), tmp_path / "text.txt"
     text.write_text(LINE)

@@ -72,9 +72,7 @@ def test_other_files_are_left_out_and_counted(packages: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_package_without_any_of_its_files(
-    packages: Path, gone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_without_any_of_its_files(packages, gone, monkeypatch):
     def version(package: str) -> str:
         raise importlib.metadata.PackageNotFoundError(package)
 

@@ -88,9 +88,7 @@ def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tok
         np.testing.assert_array_equal(one, two.ids)
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
-    corpus: Corpus, tmp_path: Path, tokenizer, monkeypatch, caplog
-):
+def test_a_cache_that_cannot_be_written_is_done_without(corpus, tmp_path, tokenizer, monkeypatch, caplog):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "file"))
     with caplog.at_level(logging.WARNING):

@@ -73,9 +73,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_longqlora_trains_saves_and_merges_without_loss(
-    make: Make, tmp_path: Path, base: str, precision: str
-):
+def test_longqlora_trains_saves_and_merges_without_loss(make, tmp_path, base, precision):
     pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     recipe = make(**LONGQLORA, model=base, precision=precision)
     lines = run(recipe, tmp_path / "run")

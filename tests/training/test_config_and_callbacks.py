@@ -157,9 +157,7 @@ BEST = "eval_perplexity/perplexity@32"
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_measured_number_stops_training_and_keeps_the_best(
-    several: bool, documents: Sequence[TokenDocument], tmp_path: Path
-):
+def test_a_measured_number_stops_training_and_keeps_the_best(several, documents, tmp_path):
     held_out: Any = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1)
     changes = {"learning_rate": 0.3, "max_steps": 12, "alpha": 0.3, "metric_for_best_model": BEST}
     keep = {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}
@@ -233,9 +231,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", MEASUREMENTS)
-def test_a_callback_logs_every_headline_number_of_every_measurement(
-    kind: str, documents: Sequence[TokenDocument], tmp_path: Path
-):
+def test_a_callback_logs_every_headline_number_of_every_measurement(kind, documents, tmp_path):
     settings = dict(SMALL[kind])
     if kind == "compare":
         settings["side_b"] = {"model": str(save_tiny_model(tmp_path / "other", seed=1))}
@@ -258,9 +254,7 @@ def test_a_callback_logs_every_headline_number_of_every_measurement(
     assert all("None" not in name for name in of_rows)
 
 
-def test_what_a_callback_cannot_measure_is_refused_before_training(
-    documents: Sequence[TokenDocument], tmp_path: Path
-):
+def test_what_a_callback_cannot_measure_is_refused_before_training(documents, tmp_path):
     ours = trainer(documents, AlignmentConfig(str(tmp_path), **SETTINGS))
     with pytest.raises(UsageError, match="two sides"):
         MeasureCallback(ours, MEASUREMENTS["compare"].measurement(), TEXTS)

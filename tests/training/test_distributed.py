@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,7 @@ def write_jobs(folder: Path, jobs: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(
-    recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., str]
-):
+def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
     """Whole models and a LoRA taught by gap views as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {
         "batch": {"size": 8, "micro": 2},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,8 +53,6 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
         ({"every": 2, "corpus": "books", "measurements": {"ppl": {"length": 3}}}, {}, "lengths"),
     ],
 )
-def test_an_evaluation_that_cannot_work_is_refused(
-    held: dict[str, Any], changes: dict[str, Any], words: str, make: Callable[..., Recipe]
-):
+def test_an_evaluation_that_cannot_work_is_refused(held, changes, words, make):
     with pytest.raises(UsageError, match=words):
         make(eval=held, **changes)

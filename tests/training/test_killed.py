@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from trainers import metrics
@@ -13,9 +11,7 @@ WORKER = Path(__file__).with_name("killed_worker.py")
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_equal_weights(
-    recipe_settings: dict[str, Any], tmp_path: Path, start: Callable[..., Any]
-):
+def test_a_killed_run_resumes_to_equal_weights(recipe_settings, tmp_path, start):
     """SIGKILL at a step, then while a checkpoint is written; both go on to the bits of an unbroken run.
 
     LoRA with dropout, so that the state of the random number generators matters too, and views whose positions and

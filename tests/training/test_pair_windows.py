@@ -164,9 +164,7 @@ def test_trl_trains_with_its_defaults_on_all_rows_as_they_are(stream: bool, tmp_
         ({}, [{"input_ids": [1] * 300}] * 10, "300 tokens"),
     ],
 )
-def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(
-    changes: dict[str, Any], rows: Any, words: str, tmp_path: Path
-):
+def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(changes, rows, words, tmp_path):
     data = pair_windows(CHATS, tokenizer(), VIEW) if rows is None else Dataset.from_list(rows)
     with pytest.raises(UsageError, match=words):
         sft(tmp_path, data, **changes)

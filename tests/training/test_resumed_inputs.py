@@ -31,9 +31,7 @@ def own(shared: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def interrupted_run(
-    make: Make, own: dict[str, Any], tmp_path: Path, stopped_at: Callable[[int], Any]
-) -> tuple[Recipe, Path]:
+def interrupted_run(make, own, tmp_path, stopped_at) -> tuple[Recipe, Path]:
     """A run that was stopped in step 5 of 6, with checkpoints of steps 2 and 4."""
     recipe = make(**own)
     with stopped_at(5):
@@ -69,11 +67,7 @@ def rows(run: Path) -> list[Any]:
     [("trainer_state.json", "cut"), ("rng_state.pth", "gone"), ("complete.json", "nested")],
 )
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
-    interrupted_run: tuple[Recipe, Path],
-    name: str,
-    damage: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    interrupted_run, name, damage, tmp_path, caplog
 ):
     recipe, run = interrupted_run
     train(recipe, tmp_path / "whole")
@@ -91,9 +85,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert rows(run) == rows(tmp_path / "whole")
 
 
-def test_without_a_whole_checkpoint_training_starts_again(
-    interrupted_run: tuple[Recipe, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_without_a_whole_checkpoint_training_starts_again(interrupted_run, tmp_path, caplog):
     recipe, run = interrupted_run
     train(recipe, tmp_path / "whole")
     for step in (2, 4):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ from lengthwise.subjects import load
 
 
 @pytest.mark.slow
-def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
-    tmp_path: Path, start_ranks: Callable[..., str]
-):
+def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(tmp_path, start_ranks):
     """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,7 @@ def of_each_block(model: Any) -> Any:
 # Dynamo itself looks at .grad of hidden states.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("compiled", [around, in_place, of_the_decoder, of_each_block])
-def test_a_compiled_model_has_no_graph_break_and_the_same_gradients(
-    compiled: Callable[[nn.Module], Any],
-):
+def test_a_compiled_model_has_no_graph_break_and_the_same_gradients(compiled):
     model = small()
     expected_loss = loss(model, find_head(model))
     expected_loss.backward()

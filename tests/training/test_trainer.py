@@ -100,9 +100,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize(
     ("name", "micro"), [*((name, 8) for name in MODELS), ("tied", 4), ("tied", 2), ("tied", 1)]
 )
-def test_training_equals_a_hand_written_loop_however_the_step_is_cut(
-    name: str, micro: int, documents: list[TokenDocument], tmp_path: Path
-):
+def test_training_equals_a_hand_written_loop_however_the_step_is_cut(name, micro, documents, tmp_path):
     model = MODELS[name]().double()
     by_hand = ByHand(copy.deepcopy(model))
     data = windows(documents)
@@ -242,9 +240,7 @@ class Poison(TrainerCallback):
 
 
 @pytest.mark.parametrize("gradient", [False, True])
-def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_change(
-    gradient: bool, documents: list[TokenDocument], tmp_path: Path
-):
+def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_change(gradient, documents, tmp_path):
     model = tiny_llama()
     # Stopped at its step, not where it is logged.
     saving = {"save_strategy": "steps", "save_steps": 1, "logging_steps": 100}

@@ -105,9 +105,7 @@ def test_a_plan_for_many_devices_needs_a_configuration_alone(make: Make, tmp_pat
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_a_plan_refuses_windows_longer_than_the_text(
-    make: Make, recipe_settings: dict[str, Any], packing: bool
-):
+def test_a_plan_refuses_windows_longer_than_the_text(make, recipe_settings, packing):
     data = recipe_settings["data"] | {"packing": packing}
     assert "text_not_checked" not in plan(make(data=data, length=64))
     for length in (50_000, 10**8):

@@ -145,9 +145,7 @@ def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path:
         RuntimeError("[enforce fail at inline_container.cc:664] PytorchStreamWriter failed writing file"),
     ],
 )
-def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-):
+def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(make, tmp_path, monkeypatch, error):
     original = torch.save
 
     def save(value: Any, path: Any, *arguments: Any, **named: Any) -> None:
@@ -193,9 +191,7 @@ def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path
     train(recipe, tmp_path / "b")
 
 
-def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(make, tmp_path, monkeypatch):
     monkeypatch.setattr("lengthwise.training.build.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match="wandb"):
         train(make(report_to=["wandb"]), tmp_path)

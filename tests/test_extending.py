@@ -82,12 +82,7 @@ def outcomes(repository: Path) -> dict[str, dict[str, Any]]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    program = [
-        sys.executable,
-        "tests/extending_commands.py",
-        str(folder / "model"),
-        str(folder / "text.txt"),
-    ]
+    program = [sys.executable, "tests/extending_commands.py", str(folder / "model"), str(folder / "text.txt")]
     done = subprocess.run(
         [*program, *COMMANDS], cwd=repository, env=environment, capture_output=True, text=True
     )

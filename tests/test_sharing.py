@@ -37,12 +37,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_two_processes_share_a_measurement(start_ranks: Callable[..., None], tmp_path: Path):
     """Every verb that measures; one of them resumes what one process began."""
     filled(tmp_path, texts=4, words=600, max_position_embeddings=512)
-    run = {
-        "model": str(tmp_path / "model"),
-        "text": str(tmp_path / "text"),
-        "split": "all",
-        "device": "cpu",
-    }
+    run = {"model": str(tmp_path / "model"), "text": str(tmp_path / "text"), "split": "all", "device": "cpu"}
     jobs = [{"name": name, "verb": verb, "spec": spec, "run": run} for name, (verb, spec) in SPECS.items()]
     one, two = tmp_path / "one", tmp_path / "two"
     alone = sharing_worker.run_all(jobs, one)

@@ -73,12 +73,7 @@ def test_override() -> None:
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
-    [
-        ("alpha", "'alpha'"),
-        ("=3", "'=3'"),
-        ("length.x=3", r"'length'.*8"),
-        ("alpha=[1", r"'alpha=\[1'"),
-    ],
+    [("alpha", "'alpha'"), ("=3", "'=3'"), ("length.x=3", r"'length'.*8"), ("alpha=[1", r"'alpha=\[1'")],
 )
 def test_bad_override(assignment: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise_studies.sparsity.bounds import (
-    improved_factor,
-    needed_delta,
-    proof_etas,
-    theorem_factor,
-)
+from lengthwise_studies.sparsity.bounds import improved_factor, needed_delta, proof_etas, theorem_factor
 from lengthwise_studies.sparsity.planted import ANYWHERE, Within
 
 
@@ -73,10 +68,7 @@ class TestErrata:
         """The rebuttal's O(1), where the longer length is the numerator; without locality there is no eta."""
         assert proof_etas(Within(8), train_length=32, test_length=128, local=8, k=4) == (1, 1)
         assert Within(8).regularity(128, 16, 4) < 1
-        assert proof_etas(ANYWHERE, train_length=32, test_length=128, local=8, k=4) == (
-            math.inf,
-            math.inf,
-        )
+        assert proof_etas(ANYWHERE, train_length=32, test_length=128, local=8, k=4) == (math.inf, math.inf)
 
     def test_eta_from_short_to_long_is_of_the_order_of_the_length_for_local_sets_alone(self):
         """Remark C.1's O(length): the ratio grows with the length's first power; anywhere, with its k-th."""

@@ -6,12 +6,7 @@ import random
 
 import pytest
 
-from lengthwise_studies.sparsity.coupled_tasks import (
-    ADDITION,
-    COUPLED_TASKS,
-    PARITY,
-    VARIABLE_ASSIGNMENT,
-)
+from lengthwise_studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY, VARIABLE_ASSIGNMENT
 
 
 def _draws(task, length, count):

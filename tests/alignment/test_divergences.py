@@ -8,11 +8,7 @@ from typing import get_args
 import pytest
 import torch
 
-from lengthwise.alignment import (
-    DIVERGENCES,
-    Objective,
-    divergence_from_logits,
-)
+from lengthwise.alignment import DIVERGENCES, Objective, divergence_from_logits
 from lengthwise.alignment.divergences import Detach, Divergence, Rule
 from lengthwise.alignment.formulas import FORMULAS, Formula
 from lengthwise.errors import UsageError

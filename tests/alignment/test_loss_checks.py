@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lengthwise.alignment import (
-    Normalizers,
-    Objective,
-    PairGeometry,
-    alignment_loss_from_logits,
-)
+from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from tests.alignment.problems import gradients, problem, relative_error
 

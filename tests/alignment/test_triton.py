@@ -95,10 +95,7 @@ def compiled(kernel, constants, dtype, target):
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
     ("divergence", "detach", "soft_cap", "dtype"),
-    [
-        ("sce", "none", None, torch.bfloat16),
-        ("js", "long", 30.0, torch.float16),
-    ],
+    [("sce", "none", None, torch.bfloat16), ("js", "long", 30.0, torch.float16)],
 )
 def test_it_compiles_for_a_gpu(monkeypatch, tmp_path, divergence, detach, soft_cap, dtype):
     """To machine code, by the compiler that a GPU's machine would use: the interpreter takes more than it."""

@@ -125,10 +125,7 @@ def test_a_part_of_what_torchrun_sets(lengthwise, model, text, recipe, monkeypat
     """One process that takes itself for one of several would be silent, or wait for the others."""
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    words = {
-        "train": (recipe,),
-        "eval": (model, "needle", "--lengths", 512, *text),
-    }.get(verb, (model, *text))
+    words = {"train": (recipe,), "eval": (model, "needle", "--lengths", 512, *text)}.get(verb, (model, *text))
     outcome = lengthwise(verb, *words, "--out", "run")
     assert named in refused(outcome)
     assert "torchrun" in outcome.err

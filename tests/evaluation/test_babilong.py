@@ -156,14 +156,7 @@ def test_real_stories_are_read(tmp_path: Path, tokenizer: Any, corpus: Corpus) -
     ]
     assert stories[0][2] == "Where is Mary?"
     questions = questions_of(
-        1,
-        tokenizer,
-        corpus,
-        lengths=(1200,),
-        depths=(0, 100),
-        samples=3,
-        seed=0,
-        stories=str(tmp_path),
+        1, tokenizer, corpus, lengths=(1200,), depths=(0, 100), samples=3, seed=0, stories=str(tmp_path)
     )
     known = {text for statements, *_ in stories for text in statements}
     for question in questions:

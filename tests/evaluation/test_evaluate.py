@@ -67,10 +67,7 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
             assert [row.n for row in results.select(task=task, length=length, depth=None)] == [4]
             assert [
                 row.depth for row in results.select(task=task, length=length) if row.depth is not None
-            ] == [
-                0,
-                100,
-            ]
+            ] == [0, 100]
     assert all(row.version == 2 and row.unit == "share" for row in results.rows)
     for depth in (None, 0, 100):
         [mean] = results.select(task="babilong", length=1000, depth=depth)

@@ -68,12 +68,7 @@ def test_rows_become_questions(tmp_path: Path) -> None:
     rows = read_rows("trec", str(tmp_path))
 
     def ask(**settings: Any) -> list[Question]:
-        spec = Evaluation(
-            tasks=("longbench_trec_e",),
-            data=str(tmp_path),
-            max_length=99,
-            **settings,
-        )
+        spec = Evaluation(tasks=("longbench_trec_e",), data=str(tmp_path), max_length=99, **settings)
         return DATA_SETS["trec"].questions(spec, None, None)
 
     questions = ask(chat="never")

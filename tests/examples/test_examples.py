@@ -114,10 +114,7 @@ def test_without_alignment_they_are_the_trainer_on_both_windows(tmp_path: Path):
     models = [copy.deepcopy(model) for _ in range(3)]
     ours = trainer.train(models[1], items, str(tmp_path), Objective())
     theirs = Trainer(
-        models[0],
-        ours.args,
-        train_dataset=items,
-        data_collator=both_windows(ours.data_collator),
+        models[0], ours.args, train_dataset=items, data_collator=both_windows(ours.data_collator)
     )
     theirs.train()
     assert losses(ours) == pytest.approx(losses(theirs), rel=1e-6)

@@ -96,14 +96,7 @@ def test_the_loss_that_is_reported_is_that_of_the_extended_model(model, text, tm
     ids = torch.arange(60)[None]
     before = loaded.model(input_ids=ids).logits
     found = example.search(
-        loaded,
-        documents,
-        tmp_path,
-        factor=2.0,
-        original_length=32,
-        windows=2,
-        population=4,
-        iterations=1,
+        loaded, documents, tmp_path, factor=2.0, original_length=32, windows=2, population=4, iterations=1
     )
     torch.testing.assert_close(loaded.model(input_ids=ids).logits, before)
     assert found["loss"] <= min(found["start_losses"].values())

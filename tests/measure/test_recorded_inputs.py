@@ -99,10 +99,7 @@ def _sides(metrics: Sequence[str], **more: Any) -> list[Case]:
 CASES: Mapping[str, Sequence[Case]] = {
     "measure": [
         Case({"lengths": (16, 32), "windows": 2}, {"entropy": lambda row, _: 2 * ENTROPY}),
-        Case(
-            {"lengths": (16,), "windows": 4, "estimator": "paper"},
-            {"entropy": lambda row, _: 2 * ENTROPY},
-        ),
+        Case({"lengths": (16,), "windows": 4, "estimator": "paper"}, {"entropy": lambda row, _: 2 * ENTROPY}),
     ],
     "ppl": [
         Case(

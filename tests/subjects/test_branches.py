@@ -61,7 +61,7 @@ PLAINLY: dict[str, PreTrainedConfig] = {
     "rope by the length of the input": LlamaConfig(
         **{**SIZES, "max_position_embeddings": 32},
         rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
-    ),
+    )
 }
 EVERY = TOGETHER_KINDS | ONE_BY_ONE | PLAINLY
 EAGER = "gpt-oss", *ONE_BY_ONE

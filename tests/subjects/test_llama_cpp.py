@@ -44,12 +44,7 @@ def test_other_rope_scalings_are_refused(scaling: str):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"kv_cache": "quanto-int4"},
-        {"rope_scaling": "linear"},
-        {"read": "chunks=1024"},
-        {"read": "decode=0"},
-    ],
+    [{"kv_cache": "quanto-int4"}, {"rope_scaling": "linear"}, {"read": "chunks=1024"}, {"read": "decode=0"}],
 )
 def test_what_llama_cpp_cannot_take_is_refused_before_it_is_loaded(settings: dict[str, Any]):
     with pytest.raises(UsageError):

@@ -120,10 +120,7 @@ class TestHub:
 class TestAsCorpusAndTokenize:
     def test_texts_are_used_as_given(self):
         corpus = as_corpus(["one two", "three"])
-        assert list(corpus.documents.items()) == [
-            ("text:1", "one two"),
-            ("text:2", "three"),
-        ]
+        assert list(corpus.documents.items()) == [("text:1", "one two"), ("text:2", "three")]
         assert corpus.split == "all"
 
     def test_a_path_a_corpus_and_documents(self, tmp_path: Path, cache: Path):

@@ -47,10 +47,7 @@ def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
         "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
     }
     gap = {"views": "gap", "positions": {"sampler": "pose", "target_length": 64}}
-    taught = {
-        "adapter": {"r": 2},
-        "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long"},
-    }
+    taught = {"adapter": {"r": 2}, "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long"}}
     runs: dict[str, Any] = {
         "full": {"kind": "recipe", "arguments": {"settings": settings}},
         "taught": {"kind": "recipe", "arguments": {"settings": settings | gap | taught}},

@@ -339,11 +339,7 @@ def test_rows_before_the_gap_agree(documents: list[TokenDocument]):
 
 
 POSE = {"sampler": "pose", "target_length": 64}
-GAP = {
-    "views": "gap",
-    "positions": POSE,
-    "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long"},
-}
+GAP = {"views": "gap", "positions": POSE, "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long"}}
 
 
 def test_the_step_does_not_depend_on_its_micro_batches(make: Make, tmp_path: Path):

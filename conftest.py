@@ -68,7 +68,6 @@ SINCE = {
         for model in ("bamba", "jamba", "zamba2", "lfm2")
         for test in (
             "test_no_state.py::test_what_was_read_before_changes_nothing",
-            "test_no_state.py::test_a_branch_changes_neither_its_text_nor_the_next",
             "test_writing.py::test_replies_are_those_of_plain_passes",
             "test_writing.py::test_what_is_read_slowly_is_said_once",
         )

@@ -1,11 +1,11 @@
 """A tiny model of each architecture that lengthwise is tested on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from lengthwise.checkpoints.resolve import quiet_transformers
 
 _COMMON: dict[str, Any] = {
     "hidden_size": 32,
@@ -72,3 +72,13 @@ def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
 def logits(model: Any, length: int = 100) -> torch.Tensor:
     """The model's own for one row of `random_ids`, [1, T, V]."""
     return model(input_ids=random_ids(1, length)).logits
+
+
+def with_lora(model: Any, **settings: Any) -> Any:
+    """The model with LoRA on its queries, whose weights are random unless `settings` say otherwise."""
+    from peft import LoraConfig, get_peft_model
+
+    given = {"r": 2, "task_type": "CAUSAL_LM", "target_modules": ["q_proj"], "init_lora_weights": False}
+    torch.manual_seed(0)
+    with quiet_transformers():
+        return get_peft_model(model, LoraConfig(**(given | settings))).eval()

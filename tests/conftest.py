@@ -1,7 +1,5 @@
 """Fixtures of several folders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

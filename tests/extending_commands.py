@@ -3,8 +3,6 @@
 The last line of the output is JSON: for each command its exit code, the tests that it ran, and its output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -5,8 +5,6 @@ what to start (answered by the process id), or whose end is wanted (answered by 
 null where `poll` finds it running). `conftest.py` has the other side.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Tiny models as GGUF files, as llama.cpp's converter writes them, without transformers' reader."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Losses of a model in one line, and doubles of a model, for tests."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

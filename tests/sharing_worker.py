@@ -1,7 +1,5 @@
 """Each of the two processes of test_sharing.py: all jobs, and which samples this process appended."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Each of the two processes of test_sharing.py that hold a model together, with batches that two do not divide."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -29,21 +27,8 @@ def write_whole(folder: Path) -> None:
     (folder / "file").write_text("whole")
 
 
-def fail_halfway(folder: Path) -> None:
-    (folder / "file").write_text("half")
-    raise KeyboardInterrupt
-
-
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.endswith(".lock")}
-
-
-def test_built_once_and_readable(tmp_path: Path):
-    path = tmp_path / "models" / "thing"
-    assert build_once(path, write_whole, what="a thing") == path
-    assert (path / "file").read_text() == "whole"
-    assert path.stat().st_mode & 0o777 == 0o755
-    build_once(path, lambda _: pytest.fail("built again"), what="a thing")
 
 
 def test_what_is_there_is_used_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -52,14 +37,6 @@ def test_what_is_there_is_used_without_a_lock(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("lengthwise.files._VERIFIED", set())
     monkeypatch.setattr("filelock.FileLock", lambda _: pytest.fail("a shared cache may be read-only"))
     assert build_once(path, lambda _: pytest.fail("built again"), what="a thing") == path
-
-
-def test_an_interrupted_build_leaves_nothing(tmp_path: Path):
-    with pytest.raises(KeyboardInterrupt):
-        build_once(tmp_path / "thing", fail_halfway, what="a thing")
-    assert names(tmp_path) == set()
-    build_once(tmp_path / "thing", write_whole, what="a thing")
-    assert (tmp_path / "thing" / "file").read_text() == "whole"
 
 
 def run(code: str, folder: Path) -> subprocess.Popen[bytes]:

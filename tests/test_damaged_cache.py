@@ -1,7 +1,5 @@
 """What was built once is verified before it is used: same-size damage does not change numbers in silence."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

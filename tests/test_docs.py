@@ -1,7 +1,5 @@
 """Links, anchors and pictures of the documentation lead somewhere."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every public door in Python: what is passed is used, or it is refused with a reason."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from lengthwise.errors import EXIT_CODES, LengthwiseError, nearest
 
 

@@ -1,7 +1,5 @@
 """The guides of docs/extending, followed literally: a copy of the project gets their blocks and runs their lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

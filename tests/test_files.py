@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import json
 import os
 from pathlib import Path
 
@@ -8,13 +5,6 @@ import pytest
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, atomic_write_json, atomic_write_text
-
-
-def test_writes_and_makes_parents(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b.json"
-    atomic_write_json(path, {"x": [1, 2.5, None]})
-    assert json.loads(path.read_text()) == {"x": [1, 2.5, None]}
-    assert [p.name for p in path.parent.iterdir()] == ["b.json"]
 
 
 def test_replaces_whole(tmp_path: Path) -> None:

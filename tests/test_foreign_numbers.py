@@ -1,7 +1,5 @@
 """Of NaN, infinities, words and None that others give we make an undefined number, or an error that says why."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

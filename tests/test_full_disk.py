@@ -1,7 +1,5 @@
 """A file that cannot be written in full: the error names it, nothing half-made stays."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Callable

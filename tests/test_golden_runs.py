@@ -1,7 +1,5 @@
 """The fixed set of small runs gives the numbers of an earlier version (see tests/golden/runs.py)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages name the test that holds a claim; the test has to be there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """--overwrite: the earlier run is there until the new one has a result, whatever ends the new one before."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,17 +11,13 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 from lengthwise.runs import RunFolder
+from tests.test_runs import contents, some_results
 
 
 def open_run(path: Path, kind: str = "train", **how: Any) -> RunFolder:
     return RunFolder(path, kind=kind, config={"model": "m"}, writes=("model",), **how)
-
-
-def some_results(value: float) -> Results:
-    row = Row(model="m", task="training", metric="loss", value=value)
-    return Results(kind="train", model_name="m", config={}, rows=[row])
 
 
 @pytest.fixture
@@ -35,14 +29,6 @@ def finished(tmp_path: Path) -> Path:
         (path / "model" / "weights").write_text("weights")
         folder.write_results(some_results(1.0))
     return path
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(path)): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != ".lock"
-    }
 
 
 def test_a_failure_before_the_first_result_puts_the_earlier_run_back(finished: Path):

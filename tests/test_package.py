@@ -1,7 +1,5 @@
 """What a release must agree on; `make release` builds and tries it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

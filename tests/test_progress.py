@@ -1,7 +1,5 @@
 """The bar of a run counts the tokens that are read, as they are read."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """The README's block of Python runs as it stands."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

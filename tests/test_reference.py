@@ -1,7 +1,5 @@
 """The committed pages of the reference are what the code gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

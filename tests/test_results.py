@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -30,13 +28,6 @@ def some_results() -> Results:
         notes=["one", "zwei Wörter"],
         provenance={"seed": 0},
     )
-
-
-def test_written_and_read_again_equal(tmp_path: Path) -> None:
-    before = some_results()
-    path = tmp_path / "results.json"
-    path.write_text(before.to_json(), encoding="utf-8")
-    assert read_results(path) == before
 
 
 def test_absent_fields_are_left_out_but_an_undefined_value_is_said() -> None:

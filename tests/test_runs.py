@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder, finished_results, read_metrics
+from lengthwise.runs import RunFolder, read_metrics
 from lengthwise.yaml_text import read_yaml
 
 SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}
@@ -22,9 +20,9 @@ def open_run(
     return RunFolder(path, kind=kind, config=config, **how)
 
 
-def some_results(*, partial: bool = False, value: float = 1.0) -> Results:
+def some_results(value: float = 1.0) -> Results:
     row = Row(model="m", task="misalignment", metric="sce", value=value, length=64)
-    return Results(kind="measure", model_name="m", config={}, rows=[row], notes=["a limit"], partial=partial)
+    return Results(kind="measure", model_name="m", config={}, rows=[row])
 
 
 def finished_run(path: Path) -> Path:
@@ -35,7 +33,9 @@ def finished_run(path: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+    """All files but the lock."""
+    files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock")
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 def test_a_new_folder_says_its_settings_before_the_work_starts(tmp_path: Path) -> None:
@@ -44,26 +44,6 @@ def test_a_new_folder_says_its_settings_before_the_work_starts(tmp_path: Path) -
         environment = json.loads((folder.path / "env.json").read_text())
         assert environment["packages"]["lengthwise"] is not None
         assert not folder.finished
-
-
-def test_results_carry_settings_and_provenance(tmp_path: Path) -> None:
-    path = finished_run(tmp_path / "run")
-    assert finished_results(path)
-    with open_run(path, resume=True) as folder:
-        results = folder.finished
-    assert results.config == SETTINGS
-    assert results.provenance["python"]
-    readme = (path / "README.md").read_text()
-    assert readme.startswith("# lengthwise measure: m (finished)")
-    assert "- a limit" in readme
-
-
-def test_partial_results_do_not_finish_a_run(tmp_path: Path) -> None:
-    with open_run(tmp_path) as folder:
-        folder.write_results(some_results(partial=True))
-        assert not folder.finished
-        folder.write_results(some_results())
-        assert folder.finished
 
 
 @pytest.mark.parametrize("state", ["finished", "unfinished"])
@@ -156,7 +136,7 @@ def test_a_start_that_fails_at_once_leaves_no_run(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(UsageError), open_run(path):
         raise UsageError("unknown model")
-    assert set(contents(path)) <= {".lock"}
+    assert contents(path) == {}
     with pytest.raises(ZeroDivisionError), open_run(path) as folder:
         folder.samples.append("a", {})
         raise ZeroDivisionError

@@ -1,7 +1,5 @@
 """Two processes that share a measurement give the numbers of one, to the bit. Held by real processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

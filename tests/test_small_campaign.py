@@ -1,7 +1,5 @@
 """A small fixed part of the chaos campaign; `make check-chaos` runs all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The packages of the extras: what needs one that is missing says which extra brings it, and the rest works."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

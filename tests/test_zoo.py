@@ -3,8 +3,6 @@
 `make check-zoo` asks the same of every architecture that transformers has (`checks/zoo`).
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,6 @@
 """Folders with what a command reads."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +29,10 @@ def filled(folder: Path, *, texts: int, words: int, **settings: Any) -> Path:
     save_tiny_model(folder / "model", **settings)
     texts_in(folder / "text", texts, words)
     return folder
+
+
+def rewritten(folder: Path, name: str = "config.json", **changed: Any) -> str:
+    """The folder, with other values in one of its files."""
+    file = folder / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    return str(folder)

@@ -1,7 +1,5 @@
 """The table of the small study says what its rows say."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

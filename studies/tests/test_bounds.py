@@ -1,7 +1,5 @@
 """The bounds as formulas, and their errata (docs/evidence/sparsity.md)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Tokens grouped by what they need: what is forgotten, ranks, and verdicts on made-up numbers."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

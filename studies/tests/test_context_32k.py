@@ -1,7 +1,5 @@
 """The study of a model with 32,768 tokens: its commands are the command line's, its lanes run them as it says."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

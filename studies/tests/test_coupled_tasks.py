@@ -1,7 +1,5 @@
 """Coupled tasks against worked examples, and their sources: what they name decides the response."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Coupled batches, the losses, joint greedy decoding, and the head that points."""
 
-from __future__ import annotations
-
 import math
 import random
 from types import SimpleNamespace

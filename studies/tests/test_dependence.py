@@ -1,7 +1,5 @@
 """Partial correlations and errors over models against formulas; verdicts on constructed models."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Jobs and Ray's tasks run in this process here: test_side_by_side.py has the processes, `make check-cluster` Ray.
 """
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The study of influential tokens: its verdicts by rule, and the whole of it in small."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

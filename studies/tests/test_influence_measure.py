@@ -1,7 +1,5 @@
 """Which tokens are chosen, what they recover, and what is shown of it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

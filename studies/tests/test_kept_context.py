@@ -1,7 +1,5 @@
 """Removing tokens from a context: exact, and refused where a model cannot do it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Known shapes have the parameters of the models of their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from lengthwise.checkpoints.loading import model_skeleton

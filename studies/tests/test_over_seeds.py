@@ -1,7 +1,5 @@
 """The mean paired difference over seeds and documents: by hand and, by simulation, its error rates."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The paper's tables: claims and arms as data, their plans without network, two steps of a large scale in small."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

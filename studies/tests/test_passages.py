@@ -1,7 +1,5 @@
 """Passages with marked tokens."""
 
-from __future__ import annotations
-
 from lengthwise_studies.sparsity.passages import passage_html
 
 

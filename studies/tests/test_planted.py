@@ -1,7 +1,5 @@
 """Position laws against enumeration of all sets, sparse parity and its batches, and accuracy by an oracle."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """tiny-books and its siblings: their loss, their training, and the weights that ship."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """What the studies' own measurements give the model to read: as `tests/measure/test_recorded_inputs.py` has it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The synthetic studies as a grid: complete, resumable after each cell, and honest in what they say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """The studies of sparsity: from a smoke run to a page, and verdicts on made-up outcomes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

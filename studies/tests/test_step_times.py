@@ -1,7 +1,5 @@
 """What a step takes is measured once, in turns, and does not rise with what else the machine does."""
 
-from __future__ import annotations
-
 import pytest
 
 from lengthwise.training.recipe import Recipe

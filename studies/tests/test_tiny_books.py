@@ -3,8 +3,6 @@
 The limits are wide: the range over the six runs of a prototype with all steps, with margin on both sides.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """No worse than the obvious code: fp64 truth, the plain form at a dtype, the fused form at that dtype."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Where only one view's cross entropy is trained on; its formula is in test_formulas.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

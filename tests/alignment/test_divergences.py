@@ -1,7 +1,5 @@
 """The table of divergences, the objective's settings, and what one more divergence takes."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """What is printed in Appendix D, beside what is meant: the entries of docs/evidence/errata.md on the objective."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

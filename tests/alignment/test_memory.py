@@ -1,7 +1,5 @@
 """What the objective allocates, counted tensor by tensor."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef

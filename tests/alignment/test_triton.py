@@ -1,7 +1,5 @@
 """The Triton tile: its choice, that it compiles for a GPU, and, in a process of their own, its cases."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

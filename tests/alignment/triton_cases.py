@@ -4,8 +4,6 @@
 and for the whole process.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

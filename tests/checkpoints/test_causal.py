@@ -1,7 +1,5 @@
 """A checkpoint is a causal language model if AutoModelForCausalLM loads it, whatever it was saved as."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damaged model folders, adapters and GGUF files: named, explained, never unpickled."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from collections.abc import Callable
@@ -13,8 +11,8 @@ import torch
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_llama
-from tests.checkpoints.adapters import with_lora
-from tests.checkpoints.folders import rewritten
+from tests.architectures import with_lora
+from tests.tiny_folders import rewritten
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",

@@ -1,7 +1,5 @@
 """Each planted fault is found by its name, and every model that is as its configuration says is left in peace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,8 @@ from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
-from tests.architectures import TINY_ARCHITECTURES, tiny_model
-from tests.checkpoints.adapters import with_lora
-from tests.checkpoints.folders import rewritten
+from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
+from tests.tiny_folders import rewritten
 
 L0 = 4096
 LENGTH = {"original_max_position_embeddings": L0}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,8 @@ from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
-from tests.architectures import logits, random_ids, tiny_model
-from tests.checkpoints.adapters import with_lora
-from tests.checkpoints.folders import rewritten
+from tests.architectures import logits, random_ids, tiny_model, with_lora
+from tests.tiny_folders import rewritten
 
 
 def save(model: Any, path: Path) -> Path:

@@ -1,7 +1,5 @@
 """A GGUF file computes what the checkpoint computes that it was made from, or it is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from lengthwise.errors import UsageError
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
-from tests.checkpoints.folders import rewritten
 from tests.gguf_files import write_gguf
+from tests.tiny_folders import rewritten
 
 pytestmark = pytest.mark.usefixtures("cache")
 

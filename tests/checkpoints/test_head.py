@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
@@ -11,8 +9,7 @@ from transformers import BertConfig, BertLMHeadModel
 from lengthwise.checkpoints import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
-from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
-from tests.checkpoints.adapters import with_lora
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model, with_lora
 
 
 def difference(model: nn.Module, head: Head | FullLogits) -> float:

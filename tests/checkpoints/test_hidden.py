@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import PromptTuningConfig, get_peft_model
@@ -20,8 +18,7 @@ from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
-from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
-from tests.checkpoints.adapters import with_lora
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model, with_lora
 
 
 def gradients(model: nn.Module, hidden: torch.Tensor) -> dict[str, torch.Tensor]:

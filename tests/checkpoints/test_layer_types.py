@@ -1,7 +1,5 @@
 """Models whose types of layers have rotary positions of their own (Gemma 3): only full attention is extended."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

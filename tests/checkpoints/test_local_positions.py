@@ -1,7 +1,5 @@
 """Sampled positions in sliding-window layers: they keep the distances that they see in use."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Models that were published with an extension: they are extended from what is there, or refused in words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial
@@ -19,9 +17,8 @@ from lengthwise.checkpoints.saving import plan_extended, save_extended, save_who
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model
-from tests.architectures import random_ids, tiny_model
-from tests.checkpoints.adapters import with_lora
-from tests.checkpoints.folders import rewritten
+from tests.architectures import random_ids, tiny_model, with_lora
+from tests.tiny_folders import rewritten
 
 CONTINUED = {
     "llama, linear": "pi",

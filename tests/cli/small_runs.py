@@ -1,7 +1,5 @@
 """Every verb that measures, in small: its options besides the model and the text. And what a refusal looks like."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SIZES = ("--lengths", 16, "--lengths", 32, "--windows", 4)

@@ -1,7 +1,5 @@
 """Broken models, full disks, full memory: a clear error, its exit code, and nothing lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -13,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lengthwise.testing import tiny_tokenizer
-from tests.checkpoints.folders import rewritten
 from tests.cli.small_runs import refused
+from tests.tiny_folders import rewritten
 
 SIZES = ("--lengths", 16, "--windows", 2)
 

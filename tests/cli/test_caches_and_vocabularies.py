@@ -1,7 +1,5 @@
 """Caches and vocabularies that do not fit: a message in place of a traceback, and a verdict that names them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What CI servers read: the verdict first in JSON, test cases, and the summary of a step."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 A program's own handler of SIGTERM stays, and a forked worker ends at once.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

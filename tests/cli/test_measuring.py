@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -13,6 +11,8 @@ from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model
 from lengthwise.yaml_text import read_yaml
 from tests.cli.small_runs import SIZES, VERBS
+
+KEYS = VERBS["longppl"]
 
 
 @pytest.fixture(params=VERBS)
@@ -78,12 +78,6 @@ def test_the_same_command_gives_the_same_numbers_at_any_batch_size(lengthwise, c
         for one, other in zip(first, found, strict=True):
             expected = other["value"]
             assert one["value"] == (None if expected is None else pytest.approx(expected, rel=1e-4, abs=1e-6))
-
-
-def test_another_seed_is_another_sample(lengthwise: Callable[..., Any], measure: list[Any]) -> None:
-    first = lengthwise(*measure, "--json").json["rows"]
-    second = lengthwise(*measure, "--json", "--seed", 1).json["rows"]
-    assert [row["value"] for row in first] != [row["value"] for row in second]
 
 
 def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(lengthwise, command, tmp_path):
@@ -177,3 +171,36 @@ def test_the_longest_context_of_limit_follows_the_trained_length(lengthwise, tex
     plan = lengthwise(*command, "--dry-run").json
     assert plan["samples"] == {"windows of 641 tokens": "2 of 2"}
     assert {row["length"] for row in lengthwise(*command).json["rows"]} == {512}
+
+
+def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], text: list[str], tmp_path: Path) -> None:
+    model = save_tiny_model(tmp_path / "model", max_position_embeddings=2048)
+    options = ["--mode", "likelihood", "--lengths", 500, "--depths", 0, "--depths", 100, "--samples", 2]
+    command = ["eval", model, "needle_multi_key", *text, *options]
+    done = lengthwise(*command, "--out", "run")
+    assert done.code == 0
+    assert "needle_multi_key" in done.out
+    assert "500 tokens" in done.out
+    read = lengthwise(*command, "--out", "run", "--resume", "--json")
+    assert read.json["rows"] == lengthwise(*command, "--json", "--batch-size", 4).json["rows"]
+    assert {row.get("depth") for row in read.json["rows"]} == {None, 0, 100}
+    page = lengthwise("report", "run")
+    assert page.code == 0
+    assert (tmp_path / "run" / "figures" / "depth-needle_multi_key.svg").exists()
+
+
+def test_key_tokens_of_an_earlier_run(lengthwise, model, text, tmp_path):
+    save_tiny_model(tmp_path / "other", seed=1)
+    assert lengthwise("longppl", model, *text, *KEYS, "--out", "first").code == 0
+    again = ("longppl", "other", *text, "--key-tokens", "first")
+    assert lengthwise(*again, *KEYS, "--out", "second").code == 0
+    assert lengthwise("difference", "first", "second").code == 0
+    done = lengthwise(*again, *KEYS[:-2], "--windows", 3)
+    assert done.code == 2
+    assert "found with another windows" in done.err
+    assert "fix: --max-length 96 --short 32 --stride 32 --windows 4 --seed 0" in done.err
+    done = lengthwise(*again, *KEYS, "--evaluator", model)
+    assert done.code == 2
+    assert "--evaluator" in done.err
+    plan = lengthwise(*again, *KEYS, "--dry-run", "--json").json
+    assert plan["tokens_to_run"] == 4 * 96

@@ -1,7 +1,5 @@
 """A run on a local model and text opens no connection, also where the hub could be reached."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Input that no run can use: answered in words, at once, with nothing written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Texts of white space, of nothing and of one token, for every verb and task that reads a text: no run hangs."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

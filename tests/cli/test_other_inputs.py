@@ -1,7 +1,5 @@
 """--resume refuses other weights, another tokenizer and another text under the names that a run was begun with."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

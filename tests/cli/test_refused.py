@@ -1,7 +1,5 @@
 """Every wrong command gets its exit code and a message that names what is wrong, and writes nothing."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

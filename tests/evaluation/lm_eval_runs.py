@@ -5,8 +5,6 @@
 makes the recorded output of two models.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """LongBench-E rows made here, as the official files have them and as lm-eval reads them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

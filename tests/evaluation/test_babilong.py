@@ -1,7 +1,5 @@
 """Stories checked by readers that know nothing of how they were made."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole evaluations on a tiny model: scores, resuming, cuts, averages, and what a killed run leaves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import chain

@@ -1,7 +1,5 @@
 """Likelihoods of answers against plain forward passes, in fp64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from types import SimpleNamespace

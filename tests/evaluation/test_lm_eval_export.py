@@ -1,7 +1,5 @@
 """Every family as a task of lm-eval. LongBench-E needs its data, and lm-eval has it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

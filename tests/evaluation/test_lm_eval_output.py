@@ -1,7 +1,5 @@
 """Runs made of lm-eval's output, recorded and fresh; our questions as its tasks."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Tracking, ordinals, chains, association and aggregation, answered by readers who see a prompt's text alone."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

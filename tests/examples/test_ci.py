@@ -1,7 +1,5 @@
 """The check for CI: a harmless change passes, a dropped rope scaling fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The examples run as they are, and train on exactly what they say."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 from collections.abc import Callable
@@ -105,23 +103,6 @@ def test_plain_loop_and_trainer_follow_the_plain_formula(tmp_path: Path):
     assert losses(trained) == pytest.approx(expected, rel=1e-9)
     assert_same_weights(models[1], models[0], 1e-9)
     assert_same_weights(models[2], models[0], 1e-9)
-
-
-def test_without_alignment_they_are_the_trainer_on_both_windows(tmp_path: Path):
-    plain, trainer = example("plain_loop"), example("transformers_trainer")
-    model = tiny_llama().double()
-    items = stretches(plain)
-    models = [copy.deepcopy(model) for _ in range(3)]
-    ours = trainer.train(models[1], items, str(tmp_path), Objective())
-    theirs = Trainer(
-        models[0], ours.args, train_dataset=items, data_collator=both_windows(ours.data_collator)
-    )
-    theirs.train()
-    assert losses(ours) == pytest.approx(losses(theirs), rel=1e-6)
-    assert plain.train(models[2], items, Objective()) == pytest.approx(losses(theirs), rel=1e-6)
-    # transformers' own loss takes fp64 logits to fp32.
-    assert_same_weights(models[1], models[0], 1e-6)
-    assert_same_weights(models[2], models[0], 1e-6)
 
 
 def adapters(model: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """The cells of the notebook run as they are, and say what it shows."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

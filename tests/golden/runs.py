@@ -6,8 +6,6 @@ All compute in float64, where processors agree but for the last digits.
 `tests/golden/runs/` holds what an earlier version gave.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """What llama.cpp gives, against transformers; `make check-llamacpp` runs this where llama-cpp-python is installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models that copy, as logits of given tokens, and a text in which there is nothing else to copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ for every other token; after BOS 0 for all. So `nats(token, label)` is the loss 
 label that is not the text's own next token shows in every sum of losses.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

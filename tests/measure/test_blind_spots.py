@@ -1,7 +1,5 @@
 """Constructed models for which one measurement says nothing and another tells them apart (choosing-a-measurement)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Two sides of a comparison: the windows, the sums, the sentences, against plain formulas and planted numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

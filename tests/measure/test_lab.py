@@ -1,7 +1,5 @@
 """The program of the lab: it resumes, says what is wrong, and its made-up sides are what they say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The lattice against Eq. 2 by exact enumeration, on a model whose predictions are a table."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

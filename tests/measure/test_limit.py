@@ -1,7 +1,5 @@
 """`limit` on models whose limits are known because they were built with them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

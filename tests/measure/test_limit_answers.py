@@ -1,7 +1,5 @@
 """What `limit` says of models whose ends are known, and of texts that cannot show them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LongPPL against the published package, on the same texts and models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How far a side differs from itself: by rounding, by the length of its input, or without repeating itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every verb that measures a text reads along the path of its subject: through its passes, cache and kernel."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

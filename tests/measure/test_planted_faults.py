@@ -1,7 +1,5 @@
 """Faults that serving really has, planted on purpose: each is found, and sound pairs are equal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

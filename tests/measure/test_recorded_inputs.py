@@ -4,8 +4,6 @@ One entry in `CASES` for each entry in `MEASUREMENTS`. Every pass over the model
 scores, so the oracle is what the model was given, whatever function read it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Settings that a measurement cannot work with are refused when they are made, each with its name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

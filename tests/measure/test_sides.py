@@ -1,7 +1,5 @@
 """Both sides of a comparison read what they read alone: their BOS, their ids; and what rounding gives each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

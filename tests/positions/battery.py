@@ -1,7 +1,5 @@
 """What the batteries of rope methods, samplers and attentions share."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """What users assume of a model with an attention method, in three architectures."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

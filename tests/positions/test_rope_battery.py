@@ -3,8 +3,6 @@
 A new method gets all of it: one entry in ROPE_METHODS, and one in OPTIONS if it needs options.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every rope method against numbers computed apart from this code, and against transformers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -139,16 +137,6 @@ def test_ntk_divides_the_last_frequency_by_alpha_and_keeps_the_first(alpha: floa
     plain = plain_frequencies(10000.0, DIM)
     assert found[0].item() == 1
     assert found[-1].item() == pytest.approx(plain[-1].item() / alpha, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ROPE_METHODS)
-def test_factor_one_is_plain_rope(name: str) -> None:
-    method = rope_method(name)
-    for length in (None, 100, LENGTH, 2 * LENGTH):
-        found, config, scaling = method(Rope(10000.0, DIM, LENGTH, 1.0, length))
-        torch.testing.assert_close(found, plain_frequencies(10000.0, DIM), rtol=1e-7, atol=0)
-        assert scaling == 1
-        assert config == {"rope_type": "default", "rope_theta": 10000.0}
 
 
 def test_longrope_divides_each_frequency_and_switches_after_the_original_length() -> None:

@@ -3,8 +3,6 @@
 A new sampler gets all of it with one entry in POSITION_SAMPLERS.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

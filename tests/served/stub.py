@@ -1,7 +1,5 @@
 """A server on the loopback that answers as servers do, with a tiny real model behind it, and fails as they do."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

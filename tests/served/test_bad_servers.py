@@ -1,7 +1,5 @@
 """Servers that break off, hang or answer something else, and servers that do not read the prompt as it is sent."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

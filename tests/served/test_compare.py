@@ -1,7 +1,5 @@
 """A checkpoint against an endpoint: prefill and decode, equal, or found where they differ."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

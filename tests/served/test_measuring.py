@@ -1,7 +1,5 @@
 """Measurements of an endpoint are those of the model behind it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

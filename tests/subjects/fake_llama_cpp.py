@@ -1,7 +1,5 @@
 """llama-cpp-python's functions as far as a `LlamaCpp` calls them, with a tiny model behind them."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 from typing import Any

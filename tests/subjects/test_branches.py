@@ -1,7 +1,5 @@
 """Every branch of a text is what one plain pass over its part of the text and itself gives."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -9,61 +7,39 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    BambaConfig,
-    BloomConfig,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTNeoConfig,
-    GptOssConfig,
-    Llama4TextConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from lengthwise.subjects import Branch, LoadedModel, Reading
 from lengthwise.subjects import branches as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER, read_with_branches
 from tests.readings import in_memory
+from tests.subjects.test_writing import KINDS, MOE, SIZES
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128, "pad_token_id": 0,
-}  # fmt: skip
-GPT2: dict[str, Any] = {"vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4}
-KINDS: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
-TOGETHER_KINDS: dict[str, PreTrainedConfig] = {
-    "rope": LlamaConfig(**SIZES),
-    "a table of positions": GPT2Config(**GPT2, n_positions=128),
-    "all layers with a window": MistralConfig(**SIZES, sliding_window=16),
-    "some layers with a window": Qwen2Config(**SIZES, **KINDS, use_sliding_window=True),
-    "Gemma 3": Gemma3TextConfig(**SIZES, **KINDS, query_pre_attn_scalar=8),
-    "gpt-oss": GptOssConfig(**SIZES, **KINDS, num_local_experts=4, num_experts_per_tok=2),
-    "chunks": Llama4TextConfig(
-        **SIZES,
-        attention_chunk_size=16,
-        intermediate_size_mlp=64,
-        num_local_experts=2,
-        layer_types=["chunked_attention", "full_attention"],
+WINDOWS = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 16}
+CHUNKS = {"layer_types": ["chunked_attention", "full_attention"] * 2, "attention_chunk_size": 16}
+OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "some layers with a window": ("qwen2", WINDOWS | {"use_sliding_window": True}),
+    "gpt-oss": ("gpt_oss", WINDOWS | MOE | {"head_dim": 8}),
+    "chunks": ("llama4_text", CHUNKS | {"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 2}),
+    "local attention inside a layer": (
+        "gpt_neo",
+        {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 16},
     ),
 }
-ONE_BY_ONE: dict[str, PreTrainedConfig] = {
-    "local attention inside a layer": GPTNeoConfig(
-        vocab_size=320, hidden_size=32, num_layers=2, num_heads=4,
-        attention_types=[[["global", "local"], 1]], window_size=16, max_position_embeddings=128,
-    ),
-    "ALiBi": BloomConfig(vocab_size=320, hidden_size=32, n_layer=2, n_head=4),
-}  # fmt: skip
-PLAINLY: dict[str, PreTrainedConfig] = {
-    "rope by the length of the input": LlamaConfig(
-        **{**SIZES, "max_position_embeddings": 32},
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
-    )
-}
-EVERY = TOGETHER_KINDS | ONE_BY_ONE | PLAINLY
+"""Beside those of test_writing.py."""
+
+
+def config_of(kind: str, **more: Any) -> PreTrainedConfig:
+    model_type, settings = (KINDS | OWN)[kind]
+    return AutoConfig.for_model(model_type, **(SIZES | settings | more))
+
+
+TOGETHER_KINDS = (
+    "a plain cache", "learned positions", "sliding windows", "sliding and full layers", "some layers with a window",
+    "gpt-oss", "chunks",
+)  # fmt: skip
+ONE_BY_ONE = ("local attention inside a layer", "ALiBi")
+EVERY = *TOGETHER_KINDS, *ONE_BY_ONE, "dynamic NTK"
 EAGER = "gpt-oss", *ONE_BY_ONE
 """transformers has no other attention for them."""
 TOKENS = np.random.default_rng(0).integers(320, size=60)
@@ -113,7 +89,7 @@ def shortcut(model: LoadedModel) -> str | None:
 @pytest.mark.parametrize("kind", EVERY)
 def test_every_branch_equals_a_plain_pass(kind: str, attention: str) -> None:
     """Beyond windows and chunks of 16 tokens; the first reading is the proof's, the second is not compared."""
-    model = made(EVERY[kind], "eager" if kind in EAGER else attention)
+    model = made(config_of(kind), "eager" if kind in EAGER else attention)
     for _ in range(2):
         check(model, asked(TOKENS))
     # A text that goes on after its last branch.
@@ -126,13 +102,13 @@ def test_every_branch_equals_a_plain_pass(kind: str, attention: str) -> None:
 
 def test_a_table_that_ends_with_the_text() -> None:
     """Nothing is read beyond it: on a GPU a position without a row would end the process."""
-    model = made(GPT2Config(**GPT2, n_positions=len(TOKENS)))
+    model = made(config_of("learned positions", n_positions=len(TOKENS)))
     check(model, asked(TOKENS, [5, 45, len(TOKENS) - len(SIDE)]))
     assert shortcut(model) == TOGETHER
 
 
 def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made(EVERY["rope"])
+    model = made(config_of("a plain cache"))
     read_with_branches(model, asked(TOKENS))
     passes: list[int] = []
     forward = model.model.model.forward
@@ -149,7 +125,7 @@ def test_the_text_is_not_read_again_for_a_branch(monkeypatch: pytest.MonkeyPatch
 
 def test_a_proof_costs_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the farthest branch, each time that more is read than ever before."""
-    model = made(EVERY["some layers with a window"])
+    model = made(config_of("some layers with a window"))
     assert model.head
     passes: list[int] = []
     run = model.hidden_states
@@ -171,13 +147,13 @@ ROWS = [(7,), (7, 8), (7, 8, 9), (7, 9), (8, 7), (9, 9, 9, 9)]
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_tree_is_its_rows_one_by_one(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_NODES", most)
-    model = made(EVERY[kind], "eager")
+    model = made(config_of(kind), "eager")
     branches = [Branch(place=30, tokens=np.array(row), labels=np.array(row)) for row in ROWS]
     check(model, Reading(tokens=TOKENS[:30], branches=branches))
 
 
 def test_a_longer_text_is_proven_again(caplog: pytest.LogCaptureFixture) -> None:
-    model = made(EVERY["local attention inside a layer"], "eager")
+    model = made(config_of("local attention inside a layer"), "eager")
     check(model, asked(TOKENS[:4], [3, 4], SIDE[:3]))
     assert model.proofs.up_to == {TOGETHER: 7}, "its windows of 16 tokens hold all"
     with caplog.at_level(logging.WARNING):
@@ -189,7 +165,7 @@ def test_a_longer_text_is_proven_again(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_another_kernel_is_proven_by_itself() -> None:
-    model = made(EVERY["rope"])
+    model = made(config_of("a plain cache"))
     check(model, asked(TOKENS))
     model.model.set_attn_implementation("eager")
     assert not model.proofs.up_to
@@ -199,11 +175,7 @@ def test_another_kernel_is_proven_by_itself() -> None:
 
 def test_a_hybrid_continues_its_state_or_is_read_plainly() -> None:
     """transformers drops the state of Bamba's mixer where several tokens follow a cache."""
-    config = BambaConfig(
-        **{**SIZES, "num_hidden_layers": 3}, attn_layer_indices=[1], mamba_d_state=8, mamba_n_heads=4,
-        mamba_d_head=16, mamba_n_groups=1, mamba_chunk_size=8,
-    )  # fmt: skip
-    model = made(config)
+    model = made(config_of("bamba"))
     for _ in range(2):
         check(model, asked(TOKENS))
     assert model.proofs.failed(TOGETHER)

@@ -1,7 +1,5 @@
 """What is decided of a llama.cpp side before llama.cpp is there. `tests/llamacpp` has the rest."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

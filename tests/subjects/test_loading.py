@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ from lengthwise.checkpoints.resolve import read_config, resolve
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.subjects import LoadedModel, as_model, load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
-from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
-from tests.checkpoints.adapters import with_lora
-from tests.checkpoints.folders import rewritten
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model, with_lora
 from tests.readings import in_memory
-from tests.tiny_folders import saved
+from tests.tiny_folders import rewritten, saved
 
 
 def logits(loaded: LoadedModel) -> torch.Tensor:

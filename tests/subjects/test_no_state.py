@@ -3,8 +3,6 @@
 The oracle of each reading is a model of its own, which has read nothing else, and reads it whole along the same path.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

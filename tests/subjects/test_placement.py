@@ -1,7 +1,5 @@
 """Models whose layers lie on several devices, here the processor and the disk, give the numbers of one device."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Models that see later tokens, or that are not the same each time: refused at the length where they are."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a shortcut may raise: what the model's own code raises, and what this package says in words."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts that are read piece by piece, in forks and with padding, against one plain pass over each."""
 
-from __future__ import annotations
-
 import inspect
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Every setting of every kind of subject: it is used, or refused with a message that names both."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Greedy replies of every kind of model against plain forward passes without a cache."""
 
-from __future__ import annotations
-
 import logging
 import re
 from functools import cache
@@ -194,18 +192,6 @@ def test_a_row_that_ended_does_not_disturb_the_others() -> None:
     assert stop not in (*whole[1], *whole[2])
     found = written(llama(), some, new_tokens=6, at_once=3, stop_ids=frozenset({stop}))
     assert found == [(), *whole[1:]]
-
-
-def test_they_are_those_of_transformers() -> None:
-    model, prompt = llama(), some_tokens(30, 7)
-    found = model.model.generate(
-        torch.tensor([prompt]),
-        max_new_tokens=8,
-        do_sample=False,
-        pad_token_id=0,
-        attention_mask=torch.ones(1, 30),
-    )
-    assert written(model, [prompt], new_tokens=8) == [tuple(found[0, 30:].tolist())]
 
 
 PATHS = {

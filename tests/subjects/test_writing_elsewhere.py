@@ -1,7 +1,5 @@
 """Greedy replies of llama.cpp, whose functions are played by a tiny model, against those of its weights."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

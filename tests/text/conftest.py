@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import importlib.util
 from importlib.machinery import ModuleSpec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files as people have them, through the public doors: every kind that is read, and what is left out, by kind."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Of a large text no more is tokenized than the windows need, and the answer says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from lengthwise.testing import save_tiny_model, tiny_text

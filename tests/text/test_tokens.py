@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -65,11 +63,6 @@ def test_cache_is_keyed_by_text_and_tokenizer(corpus: Corpus, cache: Path, token
     smaller = tokenize(corpus, other_tokenizer)
     assert smaller[0].ids.tolist() == other_tokenizer(corpus.documents["doc0"]).input_ids
     assert len(entries(cache)) == 3
-
-
-def test_without_cache_nothing_is_written(corpus: Corpus, cache: Path, tokenizer):
-    tokenize(corpus, tokenizer, cache=False)
-    assert not cache.exists()
 
 
 def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog):

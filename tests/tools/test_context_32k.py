@@ -1,7 +1,5 @@
 """The kept study of a model with 32,768 tokens: what its page and the README say in sentences, and its pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The generated tables of the documentation are those that the kept results give."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Planted imports against the order of the packages are found, wherever they are written."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

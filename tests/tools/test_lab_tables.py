@@ -1,7 +1,5 @@
 """What the lab found, as tables."""
 
-from __future__ import annotations
-
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row
 from tools.docs.lab_tables import called_table, faults_table, nulls_table, sound_table

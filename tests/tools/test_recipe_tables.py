@@ -1,12 +1,12 @@
-"""The table of the shipped recipes' plans, which their comments name."""
-
-from __future__ import annotations
+"""The table of the shipped recipes' plans, which their comments name, and the memory of two views."""
 
 import pytest
 
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.training import shipped_recipes
 from tools.docs import recipe_tables
+from tools.docs.hardware import training_memory
 from tools.docs.recipe_tables import memory_on_cards, plans_table
 
 BLOCK, EMBEDDING = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096, 32000 * 4096
@@ -46,3 +46,8 @@ def test_a_recipe_that_names_another_number_is_refused(monkeypatch: pytest.Monke
             assert plans_table().rows == [
                 ("clex", None, None, None, need, None, None, f"{minutes:.0f} min on 8")
             ]
+
+
+def test_two_views_need_what_twice_the_length_needs():
+    pair = Objective(alpha=0.1, divergence="sce")
+    assert training_memory("1B", length=4096, objective=pair) == training_memory("1B", length=8192)

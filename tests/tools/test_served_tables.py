@@ -1,7 +1,5 @@
 """What `make check-served` compares."""
 
-from __future__ import annotations
-
 import pytest
 
 from lengthwise.results import Row

@@ -1,7 +1,5 @@
 """The tutorials run as they are printed, on a tiny model."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable

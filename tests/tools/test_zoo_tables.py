@@ -1,7 +1,5 @@
 """What the zoo found, as tables."""
 
-from __future__ import annotations
-
 from checks.zoo.__main__ import results_of
 from lengthwise.report.writers import to_markdown
 from tools.docs.zoo_tables import equal_table, none_table, others_table, verbs_table

@@ -1,7 +1,5 @@
 """What test_killed.py starts: a run that kills itself at a step or half-way through a checkpoint."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 PEFT imports it, which takes longer than torch itself, and no worker has 4-bit weights.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 

@@ -7,8 +7,6 @@ Each run's `memory.json` has the bytes that the first process keeps and the plan
 `python -m tools.docs.doc_tables keep OUT` keeps it for the documentation.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

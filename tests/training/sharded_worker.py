@@ -5,8 +5,6 @@ the largest difference of the loss and of any gradient, as a share of its size. 
 with accelerate's FSDP2.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

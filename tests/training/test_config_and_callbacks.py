@@ -1,7 +1,5 @@
 """What users of TRL and PEFT expect: a config that is saved and parsed, a callback that measures, the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

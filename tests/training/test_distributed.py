@@ -1,7 +1,5 @@
 """One process and several give the same run. Held by real processes: gloo on the CPU, and torchrun itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

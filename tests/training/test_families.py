@@ -1,7 +1,5 @@
 """Every family of models, every way of training it: the fused objective equals the one on full logits."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

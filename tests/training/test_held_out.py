@@ -1,7 +1,5 @@
 """The `eval:` section of a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

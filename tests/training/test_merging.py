@@ -1,7 +1,5 @@
 """What an adapter touches, and what a merge makes of it: the predictions of model and adapter, or a refusal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from lengthwise.testing import save_tiny_model
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
-from tests.checkpoints.folders import rewritten
+from tests.tiny_folders import rewritten
 
 Make = Callable[..., Recipe]
 VIRTUAL = {"num_virtual_tokens": 4}

@@ -1,7 +1,5 @@
 """Rows for pairs of windows from any data set, and TRL's SFTTrainer on them."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which views are read, and with which gradients: against the plain formula on the logits of both views."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable

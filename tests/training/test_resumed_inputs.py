@@ -1,7 +1,5 @@
 """What a resumed run reads is what it was begun with: text, base weights, checkpoints."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -18,6 +16,7 @@ from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.training_run import last_complete_checkpoint
 
 Make = Callable[..., Recipe]
 
@@ -116,3 +115,20 @@ def test_what_is_saved_has_the_modes_of_the_umask(make: Make, own: dict[str, Any
         assert files
         assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
         assert (tmp_path / "run" / folder).stat().st_mode & 0o777 == 0o755
+
+
+def checkpoint(folder: Path, step: int, *, marked: bool = True) -> None:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "weights").write_bytes(b"12345")
+    if marked:
+        (path / "complete.json").write_text(json.dumps({"weights": 5}))
+
+
+def test_the_newest_whole_checkpoint_is_found_by_number(tmp_path: Path):
+    for step in (9, 10, 2):
+        checkpoint(tmp_path, step)
+    checkpoint(tmp_path, 11, marked=False)
+    (tmp_path / "checkpoint-12").write_text("a file")
+    (tmp_path / "checkpoint-best").mkdir()
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"

@@ -1,7 +1,5 @@
 """Heads that FSDP2 shards give the numbers of a whole one. Held by real processes: gloo, CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each recipe of a paper, as it ships but for its sizes, runs on a tiny model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

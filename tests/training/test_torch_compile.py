@@ -1,7 +1,5 @@
 """A model under torch.compile gives the numbers of the model itself, without a graph break."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path

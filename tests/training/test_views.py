@@ -1,7 +1,5 @@
 """Every view: what its rows hold, that paired rows are the same targets, and what trains with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What test_distributed.py starts: run the jobs of a JSON file, one after the other."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What tests of training share with the programs that they start: trainers in fp64, and the log of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

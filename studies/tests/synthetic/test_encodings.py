@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from lengthwise_studies.synthetic.encodings import ENCODINGS, t5_buckets

@@ -1,7 +1,5 @@
 """Tasks, functions of their outcomes, and predictors that need no model."""
 
-from __future__ import annotations
-
 import doctest
 from dataclasses import replace
 

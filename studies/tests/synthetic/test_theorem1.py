@@ -1,7 +1,5 @@
 """Theorem 1: the printed bound is broken by a small model; the corrected ones hold."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Theorem 2: every number of the theory, by enumeration, by closed form and by brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

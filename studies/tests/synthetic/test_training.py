@@ -1,7 +1,5 @@
 """Side by side or one after the other: the same models."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

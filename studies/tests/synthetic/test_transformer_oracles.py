@@ -3,8 +3,6 @@
 So causality, learned positions, rotary positions and ALiBi are theirs, and the rest of the body is a usual one.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

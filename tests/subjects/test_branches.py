@@ -23,7 +23,7 @@ OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "chunks": ("llama4_text", CHUNKS | {"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 2}),
     "local attention inside a layer": (
         "gpt_neo",
-        {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 16},
+        {"num_layers": 4, "num_heads": 4, "attention_types": [[["global", "local"], 2]], "window_size": 16},
     ),
 }
 """Beside those of test_writing.py."""

@@ -68,7 +68,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"seed": -1}, ("seed is -1",)),
     ({"save_every": 0}, ("save_every is 0",)),
     ({"batch": {"size": 8, "micro": 3}}, ("batch.micro = 3 does not divide the 8 samples of a step",)),
-    ({"objective": {"alpha": -0.1}}, ("objective.alpha is -0.1; expected: greater than or equal to 0",)),
+    ({"objective": {"alpha": -0.1}}, ("objective.alpha is -0.1", "expected: greater than or equal to 0")),
     *(
         ({"optimizer": OPTIMIZER | {name: value}}, (f"optimizer.{name} is ",))
         for name, value in {

@@ -51,6 +51,7 @@ def test_training(lengthwise, start, recipe, tmp_path, sent, code, says):
     assert "Traceback" not in stopped.err
     assert f"lengthwise: {says}training was interrupted after step " in stopped.err
     assert read_results(run / "results.json").partial
+    assert not (run / "model").exists()
     assert list((run / "checkpoints").glob("checkpoint-*"))
 
     resumed = lengthwise(*command, "--out", run, "--resume", "--json")

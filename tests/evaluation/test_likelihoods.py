@@ -16,6 +16,10 @@ from tests.architectures import tiny_model
 from tests.readings import PassesOf, in_memory, some_prompts, some_tokens
 
 ANSWERS: list[Sequence[Tokens]] = [[(5,), (6, 7), (6, 8, 9)], [(5,), (4,)], [(300, 301), (5,)]]
+PROMPTS = {
+    "a common beginning": some_prompts(),
+    "none": [some_tokens(size, size) for size in (20, 31, 25)],
+}
 
 
 def loaded(name: str, **overrides: int) -> LoadedModel:
@@ -29,18 +33,19 @@ def plainly(model: LoadedModel, prompt: Tokens, answer: Tokens) -> float:
     return float(rows.gather(1, torch.tensor(answer)[:, None]).sum())
 
 
+@pytest.mark.parametrize("beginning", PROMPTS)
 @pytest.mark.parametrize(
     "name", ["llama-gqa", "gemma3-text-soft-cap", "mistral", "gpt2", "bloom-alibi", "phi-bias"]
 )
-def test_they_equal_whole_forward_passes(name: str) -> None:
-    model = loaded(name)
+def test_they_equal_whole_forward_passes(name: str, beginning: str) -> None:
+    model, prompts = loaded(name), PROMPTS[beginning]
     expected = [
         plainly(model, prompt, answer)
-        for prompt, answers in zip(some_prompts(), ANSWERS, strict=True)
+        for prompt, answers in zip(prompts, ANSWERS, strict=True)
         for answer in answers
     ]
     for batch_size in (1, 2, 8):
-        found = likelihoods(model, some_prompts(), ANSWERS, batch_size=batch_size)
+        found = likelihoods(model, prompts, ANSWERS, batch_size=batch_size)
         assert [*chain(*found)] == pytest.approx(expected, abs=1e-5)
 
 

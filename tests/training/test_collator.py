@@ -65,6 +65,11 @@ def stretches(count: int, size: int) -> list[dict]:
     return [{"input_ids": rng.integers(0, 320, size=size).tolist()} for _ in range(count)]
 
 
+def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):
+    with pytest.raises(UsageError, match=r"407.*400"):
+        dataset(documents, length=400)
+
+
 def test_offsets_are_drawn_for_stretches_of_one_size():
     items = stretches(200, 23)
     collator = PairCollator(View(16, offsets=(1, 7)), seed=3)

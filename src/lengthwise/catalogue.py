@@ -103,20 +103,12 @@ def tasks() -> list[dict[str, str]]:
 
 
 def studies() -> list[dict[str, str]]:
-    """Studies of `lengthwise reproduce`.
-
-    Raises:
-        MissingError: see `studies_module`.
-    """
+    """Studies of `lengthwise reproduce`; MissingError as `studies_module`."""
     return studies_module("study_table").studies()
 
 
 def studies_module(name: str) -> Any:
-    """A module of the studies, which are a package of their own.
-
-    Raises:
-        MissingError: they are not installed.
-    """
+    """A module of the studies, which are a package of their own; MissingError if they are not installed."""
     if importlib.util.find_spec(STUDIES) is None:
         raise MissingError(
             "the studies are a package of their own, lengthwise-studies, which is not installed",

@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Raises:
-        LengthwiseError: the folder cannot be written or the disk is full; the old file is left as it was.
+    LengthwiseError if the folder cannot be written or the disk is full; the old file is left as it was.
     """
     temporary: str | None = None
     try:
@@ -74,8 +73,7 @@ def read_json(path: Path, *, expected: str, finite: bool = False) -> dict[str, A
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 
-    Raises:
-        UsageError: the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
+    UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
     """
     if not str(name).strip():
         raise UsageError(f"{what} is empty", expected="a name or path")

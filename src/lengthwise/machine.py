@@ -79,9 +79,7 @@ def _commit() -> str | None:
 def usable_device(name: str) -> str:
     """A device that this machine can compute on; "auto" is CUDA if there is one, each process of torchrun its own.
 
-    Raises:
-        UsageError: the name is not that of a device to compute on.
-        MissingError: this machine has no such device.
+    UsageError if the name is not that of a device to compute on, MissingError if this machine has no such device.
     """
     import torch
 

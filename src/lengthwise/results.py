@@ -178,8 +178,7 @@ class Results:
     def select(self, **wanted: Any) -> list[Row]:
         """Rows whose fields equal `wanted`, in order: `results.select(task="limit", distance=64)`.
 
-        Raises:
-            UsageError: a row has no such field.
+        UsageError if a row has no such field.
         """
         names = [each.name for each in fields(Row)]
         for name in wanted:

@@ -158,12 +158,9 @@ class RunFolder:
             stream.write(json.dumps(record) + "\n")
 
     def check_inputs(self, inputs: dict[str, dict[str, str]], *, all_of_them: bool = True) -> None:
-        """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; refuse other inputs.
+        """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`.
 
-        Without `all_of_them` the run reads more than these.
-
-        Raises:
-            UsageError: the run to resume was begun with other weights, another tokenizer or another text.
+        Without `all_of_them` the run reads more than these. UsageError if the run to resume was begun with others.
         """
         path = self.path / "inputs.json"
         if not path.exists():
@@ -306,8 +303,7 @@ def finished_results(path: Path) -> Results | None:
 def read_run(path: Path) -> Results:
     """The results of a finished run with the records that they are made from.
 
-    Raises:
-        UsageError: no finished run, or one without its samples.
+    UsageError if the run is not finished, or has no samples.
     """
     results = read_results(path)
     if results.partial:

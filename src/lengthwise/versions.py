@@ -27,11 +27,7 @@ EXTRAS = {
 
 
 def need(*modules: str) -> None:
-    """Call it before an import of modules of an extra.
-
-    Raises:
-        MissingError: one of them is not installed.
-    """
+    """Call it before an import of modules of an extra; MissingError if one of them is not installed."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             extra, purpose = EXTRAS[module]
@@ -101,11 +97,7 @@ Before, a saved yarn cannot be loaded, and the first pass with longrope fails.
 
 
 def need_layered_rope(rope_type: str) -> None:
-    """Call it before layers of one type are given this rope.
-
-    Raises:
-        MissingError: this transformers fails on it.
-    """
+    """Call it before layers of one type are given this rope; MissingError if this transformers fails on it."""
     import transformers
 
     since = LAYERED_ROPE.get(rope_type, "0")
@@ -120,10 +112,7 @@ def need_layered_rope(rope_type: str) -> None:
 def gguf_as_plain_weights() -> Any:
     """What `from_pretrained` of a GGUF file takes as `quantization_config` to give plain layers, which can be saved.
 
-    transformers 5.17 has it. Before, its reader fails on tokenizers without BOS, among others.
-
-    Raises:
-        MissingError: transformers is older.
+    MissingError if transformers is older than 5.17. Before, its reader fails on tokenizers without BOS, among others.
     """
     import transformers
 

@@ -69,8 +69,7 @@ class Normalizers:
     def divisors(self, counts: Normalizers) -> tuple[float, float, float]:
         """The three as plain numbers for a call with these counts; 1 where there is nothing to divide.
 
-        Raises:
-            UsageError: not finite, negative, or 0 where the call has something to divide.
+        UsageError if one is not finite, is negative, or is 0 where the call has something to divide.
         """
         divisors = []
         for name, count in vars(counts).items():

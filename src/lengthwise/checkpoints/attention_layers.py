@@ -60,9 +60,7 @@ def scale_queries(
     """Scale the queries of every layer from `skip_layers` on, or of those among them with an index in `layers`.
 
     The model's attention function is wrapped, and again before a forward pass if it was changed in between.
-
-    Raises:
-        UsageError: the model does not use transformers' attention functions.
+    UsageError if the model does not use transformers' attention functions.
     """
     for layer in _layers(base):
         if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):

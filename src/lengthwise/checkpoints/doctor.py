@@ -66,10 +66,8 @@ def raise_faults(faults: list[Fault]) -> None:
 def examine(name: str, *, adapter: str | None = None, config_only: bool = False) -> dict[str, Any]:
     """The report on a model that is named as for `load`, with its tokenizer and its output head; faults are in it.
 
-    With `config_only` no weights are read, and nothing that goes wrong while they are loaded is seen.
-
-    Raises:
-        UsageError, MissingError: the model or its adapter cannot be loaded.
+    With `config_only` no weights are read, and nothing that goes wrong while they are loaded is seen. UsageError or
+    MissingError if the model or its adapter cannot be loaded.
     """
     resolved = resolve(name)
     if config_only:

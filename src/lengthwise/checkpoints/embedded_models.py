@@ -103,8 +103,7 @@ def made_folder(name: str) -> Path | None:
 def build_embedded(name: str) -> Path:
     """The folder of an embedded model in the cache, made at the first call.
 
-    Raises:
-        MissingError: a package is not installed, or its file is not the expected one.
+    MissingError if a package is not installed, or its file is not the expected one.
     """
     model = EMBEDDED[name]
     return build_once(
@@ -159,8 +158,7 @@ def convert_gguf_file(path: Path) -> Path:
 def write_converted(path: Path, folder: Path) -> None:
     """Dequantise the model in the GGUF file `path` to fp32 and save it, with its tokenizer, to `folder`.
 
-    Raises:
-        UsageError: it is damaged, or transformers would compute something else than the file says.
+    UsageError if it is damaged, or transformers would compute something else than the file says.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer

@@ -109,8 +109,7 @@ def extend(
 def restore_extension(model: nn.Module, resolved: ResolvedModel) -> None:
     """Complete a model that transformers built from the configuration of a model that was extended.
 
-    Raises:
-        MissingError: the checkpoint has no weights for the extension.
+    MissingError if the checkpoint has no weights for the extension.
     """
     base = unwrap(model)
     extension = read_extension(base.config)
@@ -130,9 +129,7 @@ def restore_extension(model: nn.Module, resolved: ResolvedModel) -> None:
 def extend_for_adapter(model: nn.Module, adapter: str) -> None:
     """Extend a base model as its adapter was trained, unless it is extended so already.
 
-    Raises:
-        UsageError: the model has another extension, or differs from the model that was extended; the record beside
-            the adapter is damaged.
+    UsageError if it has another extension, differs from the model that was extended, or the record is damaged.
     """
     if (wanted := adapter_extension(adapter)) is None:
         return
@@ -151,11 +148,7 @@ def extend_for_adapter(model: nn.Module, adapter: str) -> None:
 
 
 def adapter_extension(adapter: str) -> Extension | None:
-    """The extension that a saved adapter was trained with; None if none is recorded beside it.
-
-    Raises:
-        UsageError: the record is damaged.
-    """
+    """The extension that a saved adapter was trained with; None without a record, UsageError if it is damaged."""
     file = checkpoint_file(adapter, f"{RECORD}.json")
     if file is None:
         return None
@@ -226,12 +219,9 @@ def clex_modules(model: nn.Module) -> list[tuple[str, ClexRotaryEmbedding]]:
 
 @contextlib.contextmanager
 def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
-    """Make a model with CLEX use the frequencies for `length` tokens, whatever its input.
+    """Make a model with CLEX use the frequencies for `length` tokens, whatever its input; UsageError without CLEX.
 
     For generation: `length` is the prompt plus everything that will be generated. By default the prompt decides.
-
-    Raises:
-        UsageError: the model has no CLEX.
     """
     modules = [module for _, module in clex_modules(model)]
     if not modules:

@@ -135,8 +135,7 @@ class GgufFile:
     def configured(self, config: Any) -> Any:
         """The configuration that transformers reads from the file, with what it passes over.
 
-        Raises:
-            UsageError: the configuration cannot say something that changes numbers.
+        UsageError if the configuration cannot say something that changes numbers.
         """
         passed_over = {
             config.attribute_map.get(name, name): value
@@ -159,8 +158,7 @@ class GgufFile:
     def settings(self, config: Any) -> dict[str, Any]:
         """Names of a configuration, and the values that the file gives them.
 
-        Raises:
-            UsageError: the configuration has no name for something that changes numbers.
+        UsageError if the configuration has no name for something that changes numbers.
         """
         keys, lost = self.keys, list[str]()
         heads = keys.get("attention.head_count")

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside DDP, FSDP, torch.compile and PEFT wrappers.
+    """The transformers model inside DDP, FSDP, torch.compile and PEFT wrappers; UsageError if there is none.
 
     PEFT's layers stay where they are; only the outer shell is removed.
-
-    Raises:
-        UsageError: there is none.
     """
     return shells_of(model)[-1]
 
@@ -68,11 +65,7 @@ def runs_compiled(module: nn.Module) -> bool:
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
-    """The module whose output is the final hidden states.
-
-    Raises:
-        UsageError: the model has no such part.
-    """
+    """The module whose output is the final hidden states; UsageError if the model has no such part."""
     base = unwrap(model)
     # transformers takes what has a likely name: that may be the output layer (ModernBERT), or there is none, and it
     # gives the model itself (Llama 4, whose prefix is not the name of its part).
@@ -286,10 +279,7 @@ def _gather_again(model: nn.Module) -> None:
     """Make FSDP2 keep the parameters after the decoder unsharded until the backward pass or the next pass ends.
 
     The loss needs the head, in the dtype of the products. FSDP2 would gather freed parameters again only in the
-    backward pass of the model's own output, which such a loss does not use.
-
-    Raises:
-        UsageError: a model in FSDP1.
+    backward pass of the model's own output, which such a loss does not use. UsageError for a model in FSDP1.
     """
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None:

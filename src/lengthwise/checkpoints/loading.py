@@ -139,10 +139,7 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
 
     "nf4" (QLoRA, Dettmers et al. 2023; its products are in `compute_dtype`) or "int8" (LLM.int8), by bitsandbytes.
-
-    Raises:
-        MissingError: bitsandbytes is not installed.
-        UsageError: another method.
+    MissingError without bitsandbytes, UsageError for another method.
     """
     if method not in ("nf4", "int8"):
         raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
@@ -211,9 +208,7 @@ _OTHER_ROWS = re.compile(
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     """The model with a saved PEFT adapter.
 
-    Raises:
-        MissingError: there is none, a file of it is damaged, or PEFT is not installed.
-        UsageError: it is of another model.
+    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model.
     """
     need("peft")
     folder = Path(adapter).expanduser()

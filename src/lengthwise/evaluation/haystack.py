@@ -142,10 +142,8 @@ def build_haystack(
     """Questions on one context, each with a prompt of at most `length` tokens. The longest has nearly as many.
 
     The prompt of each given question is what follows the context; `head` comes before it. Of the background's
-    sentences as many are used as fit. Facts are in order of their depth.
-
-    Raises:
-        UsageError: `length` does not hold head, facts and the longest end.
+    sentences as many are used as fit. Facts are in order of their depth. UsageError if `length` does not hold head,
+    facts and the longest end.
     """
     assert all(a[1] <= b[1] for a, b in pairwise(facts)), "facts are out of order"
     sizes = _sizes(tokenizer, [text for text, _ in facts])

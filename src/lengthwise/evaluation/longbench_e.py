@@ -137,11 +137,7 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
 
 
 def _of_lm_eval(module: str) -> Any:
-    """A module of lm-eval.
-
-    Raises:
-        MissingError: the extra is not installed.
-    """
+    """A module of lm-eval; MissingError if the extra is not installed."""
     try:
         with warnings.catch_warnings():
             # Of packages that it imports: escapes in strings, pkg_resources, a slow matcher.
@@ -155,11 +151,7 @@ def _of_lm_eval(module: str) -> Any:
 
 
 def read_template(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """The prompt template of a data set, as lm-eval publishes it.
-
-    Raises:
-        MissingError: the extra is not installed.
-    """
+    """The prompt template of a data set, as lm-eval publishes it; MissingError if the extra is not installed."""
     apply = _of_lm_eval("utils").apply_template
     path = Path(_of_lm_eval("tasks.longbench.metrics").__file__).with_name(f"{name}_e.yaml")
     # The functions that the file names are read as text.

@@ -107,8 +107,7 @@ class Task:
     def items(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Item]:
         """The questions with the tokens of their prompts, cut as the settings say.
 
-        Raises:
-            UsageError: prompts over the limit, and the settings do not cut.
+        UsageError for prompts over the limit that the settings do not cut.
         """
         limit = settings.max_length if "truncation" in self.takes else None
         chat = self.chat and settings.chat == "auto" and bool(getattr(tokenizer, "chat_template", None))

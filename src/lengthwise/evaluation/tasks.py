@@ -30,10 +30,9 @@ TASKS: dict[str, Task] = {task.name: task for family in FAMILIES for task in fam
 
 
 def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
-    """The tasks by their families, in the table's order, each once. A group gives all its tasks.
+    """The tasks by their families, in the table's order, each once; UsageError for an unknown name.
 
-    Raises:
-        UsageError: an unknown name.
+    A group gives all its tasks.
     """
     known = [*(family.name for family in FAMILIES), *TASKS]
     for name in names:

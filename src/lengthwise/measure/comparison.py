@@ -207,8 +207,7 @@ class Comparison(RepeatedWindows):
 def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Comparison`, from the kept predictions of both sides.
 
-    Raises:
-        UsageError: the sides are not of the same tokens, or with other settings.
+    UsageError unless both are of the same tokens and settings.
     """
     from lengthwise.measure.distributions import read_kept
 
@@ -263,10 +262,7 @@ def _lengths_of_both(measurement: Comparison, one: Subject, two: Subject) -> tup
 def run_in_turn(measurement: Comparison, one: Subject, two: Subject, **where: Any) -> Results:
     """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
 
-    `where` is `out`, `resume` and `overwrite` of `run`.
-
-    Raises:
-        UsageError, MissingError, Interrupted: as `run`.
+    `where` is `out`, `resume` and `overwrite` of `run`, whose errors it raises.
     """
     check_second(measurement, one)
     decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))

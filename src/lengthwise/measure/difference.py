@@ -39,8 +39,7 @@ _SAME = (
 def measurement_of(results: Results, kind: type[Measurement] | None = None) -> Measurement:
     """The measurement of a finished run, with the settings that its model decided; `kind` if no table names it.
 
-    Raises:
-        UsageError: the run is not one of a measurement.
+    UsageError if the run is not one of a measurement.
     """
     if kind is None and results.kind in MEASUREMENTS:
         kind = MEASUREMENTS[results.kind].measurement

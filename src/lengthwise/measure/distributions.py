@@ -39,11 +39,7 @@ class Distributions:
 
     @classmethod
     def of(cls, logits: Tensor) -> Distributions:
-        """From logits [N, V].
-
-        Raises:
-            NonFiniteLogits: NaN or an infinity in a row.
-        """
+        """From logits [N, V]; NonFiniteLogits for NaN or an infinity in a row."""
         log_p = logits.log_softmax(dim=-1)
         p = log_p.exp()
         entropy = -(p * log_p).sum(dim=-1)
@@ -194,8 +190,7 @@ def _require_finite(rows: Tensor, first: int) -> None:
 def kept(read: Read, labels: NDArray[np.integer], *, first: int = 0) -> dict[str, str]:
     """A reading as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64.
 
-    Raises:
-        NonFiniteLogits: a loss is NaN or infinite; its position is the row.
+    NonFiniteLogits if a loss is NaN or infinite; its position is the row.
     """
     found = numbers_of(read, labels, first=first)
     _require_finite(found.losses, first)
@@ -227,10 +222,7 @@ def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[
     """Loss at inverse temperatures b, with three derivatives by b: [N, V], [N] -> fp64 [N, G, 4], nats.
 
     loss(b) = log sum_v exp(b z_v) - b z_label. Its derivatives are E[z] - z_label, Var[z] and
-    E[(z - E[z])^3], under softmax(b z).
-
-    Raises:
-        NonFiniteLogits: NaN or an infinity in a row.
+    E[(z - E[z])^3], under softmax(b z). NonFiniteLogits for NaN or an infinity in a row.
     """
     on_cpu = logits.device.type == "cpu"
     size = max(1, _BLOCK_BYTES // (4 * logits.shape[-1])) if on_cpu else max(1, len(logits))

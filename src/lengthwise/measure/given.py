@@ -40,8 +40,7 @@ def named_subject(
 ) -> Subject:
     """The subject as the run folder records it: the names of a model and a text that are given as objects.
 
-    Raises:
-        UsageError: the text, or its split, is given twice; the measurement reads no text, or not its tokens alone.
+    UsageError if the text, or its split, is given twice, or the measurement reads no text, or not its tokens alone.
     """
     subject = model if isinstance(model, Subject) else Subject(model=_name_of(model))
     options = ("text", *TextOptions.model_fields)
@@ -126,8 +125,7 @@ def _name_of(model: ModelLike) -> str:
 def second_subject(measurement: Measurement, subject: Subject) -> Subject | None:
     """How the second model is loaded, beside the first as `subject` says; None where the settings name none.
 
-    Raises:
-        UsageError: a setting of the second side that no model of its kind takes.
+    UsageError for a setting of the second side that no model of its kind takes.
     """
     name = measurement.about.second
     named: Any = None if name is None else getattr(measurement, name)

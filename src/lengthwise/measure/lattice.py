@@ -73,8 +73,7 @@ def score_lattice(views: Sequence[Rows], starts: Sequence[int]) -> Record:
         The sum `entropy` and the number `rows` of all admissible rows of all drawn views, the number of `pairs` of
         views, and their `cells`, a record array.
 
-    Raises:
-        NonFiniteLogits: with the position in the window.
+    NonFiniteLogits has the position in the window.
     """
     distinct, drawn = (found.tolist() for found in np.unique(np.asarray(starts), return_counts=True))
     length, vocabulary, device = len(views[0]), views[0].vocab_size, views[0].device
@@ -140,11 +139,7 @@ def score_suffixes(
     lengths: Sequence[int],
     bos_id: int | None,
 ) -> Record:
-    """Run just two suffixes of the window `ids`, the longer first, and compare their last rows: as `score_lattice`.
-
-    Raises:
-        NonFiniteLogits: with the position in the window.
-    """
+    """Run two suffixes of the window alone, the longer first, and compare their last rows as `score_lattice`."""
     scored = []
     for start, length in dict.fromkeys(zip(starts, lengths, strict=True)):
         try:

@@ -24,11 +24,7 @@ Limit = Any
 
 
 def statistics_of(limit: Limit, records: Sequence[Record]) -> list[Statistic]:
-    """The limits that the records give, their levels and their curves.
-
-    Raises:
-        UsageError: some records are of a version that asked for less.
-    """
+    """The limits that the records give, their levels and curves; UsageError for records of an earlier version."""
     if any("unigram" not in record for record in records):
         raise UsageError(
             "this run of limit is of an earlier version, which did not ask for a passage inside the window",

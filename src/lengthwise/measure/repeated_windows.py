@@ -152,11 +152,7 @@ class RepeatedWindows(WindowMeasurement):
         return {length: Layout(length, self.decode) for length in self.lengths or ()}
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
-        """Every pair at every length.
-
-        Raises:
-            UsageError: the tokenizers of both sides make other ids of the text.
-        """
+        """Every pair at every length; UsageError if the tokenizers of both sides make other ids of the text."""
         corpus, text = text
         if other is not model:
             check_same_ids(model.tokenizer, other.tokenizer, corpus, text)

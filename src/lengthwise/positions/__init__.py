@@ -97,8 +97,7 @@ ATTENTIONS: dict[str, MethodEntry] = {
 def rope_method(name: str, options: Mapping[str, Any] | None = None) -> partial[ScaledRope]:
     """The rope method `name` of ROPE_METHODS: a function of a `Rope`, whose `keywords` are all of its options.
 
-    Raises:
-        UsageError: no such method, an option that it does not have, or an option that is wrong.
+    UsageError for an unknown method, an option that it does not have, or an option that is wrong.
     """
     from lengthwise.positions.rope import Rope
 
@@ -111,11 +110,7 @@ def rope_method(name: str, options: Mapping[str, Any] | None = None) -> partial[
 
 
 def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> partial[Tensor]:
-    """The sampler `name` of POSITION_SAMPLERS: `samplers.draw` with its formula and its options.
-
-    Raises:
-        UsageError: as `rope_method`.
-    """
+    """The sampler `name` of POSITION_SAMPLERS: `samplers.draw` with its formula and its options; as `rope_method`."""
     from lengthwise.positions.samplers import draw
 
     formula = _found("position sampler", POSITION_SAMPLERS, name)
@@ -123,11 +118,7 @@ def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> par
 
 
 def attention_method(name: str, options: Mapping[str, Any] | None = None) -> ShiftedSparse | QueryScale:
-    """The attention `name` of ATTENTIONS with its options.
-
-    Raises:
-        UsageError: as `rope_method`.
-    """
+    """The attention `name` of ATTENTIONS with its options; as `rope_method`."""
     return checked(_found("attention", ATTENTIONS, name), options or {}, source=f"the attention {name}")
 
 

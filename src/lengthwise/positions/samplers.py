@@ -33,8 +33,7 @@ def draw(
 ) -> Tensor:
     """One draw of a sampler: position ids [L] within 0 .. T - 1, int64 (float32 where positions are divided).
 
-    Raises:
-        UsageError: not 2 <= L <= T, or the sampler has no positions for these lengths.
+    UsageError unless 2 <= L <= T, or if the sampler has no positions for these lengths.
     """
     require(length >= 2, f"length = {length}", "2 or more tokens")
     require(

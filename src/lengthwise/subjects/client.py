@@ -105,12 +105,7 @@ class Client:
         self._certificates = httpx.create_ssl_context()
 
     def get(self, url: str) -> Any:
-        """The JSON at `url`.
-
-        Raises:
-            MissingError: there is no server.
-            LengthwiseError: as `post`.
-        """
+        """The JSON at `url`; MissingError if there is no server, else as `post`."""
         return self._run("GET", url, [None])[0]
 
     def post(
@@ -215,8 +210,7 @@ class Client:
     def _failed(self, answer: httpx.Response, content: Any, silence: _Silence) -> float:
         """Seconds that the server wants us to wait after an answer without what was asked for.
 
-        Raises:
-            Refused, LengthwiseError: another attempt would change nothing.
+        Refused or LengthwiseError where another attempt would change nothing.
         """
         status, text = answer.status_code, answer.text
         message = self._shown(
@@ -288,8 +282,7 @@ def _if_done(answered: Callable[[int], None], index: int, task: asyncio.Task[Any
 def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
     """log p of each token of a prompt but the first, in the answer of a protocol.
 
-    Raises:
-        Refused: fewer entries than tokens, or an entry that is no log-probability.
+    Refused for fewer entries than tokens, or an entry that is no log-probability.
     """
     try:
         choice = answer["choices"][0]
@@ -313,11 +306,7 @@ def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
 
 
 def distribution(answer: Any) -> dict[int, float]:
-    """log p of every token that an answer to `DISTRIBUTION` names, by id.
-
-    Raises:
-        Refused: entries that are not named by token id.
-    """
+    """log p of every token that an answer to `DISTRIBUTION` names, by id; Refused unless entries are named by id."""
     try:
         [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
         return {int(name.removeprefix("token_id:")): float(value) for name, value in tops.items()}
@@ -326,11 +315,7 @@ def distribution(answer: Any) -> dict[int, float]:
 
 
 def written(answer: Any) -> str:
-    """The text of a completion.
-
-    Raises:
-        Refused: the answer has none.
-    """
+    """The text of a completion; Refused if the answer has none."""
     try:
         text = answer["choices"][0]["text"]
     except (KeyError, IndexError, TypeError):

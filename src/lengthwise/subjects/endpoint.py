@@ -112,8 +112,7 @@ class Endpoint:
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`. One request a text and a branch, several at once; nothing is shared here.
 
-        Raises:
-            UsageError: rows are wanted, which no server gives.
+        UsageError if rows are wanted, which no server gives.
         """
         for each in readings:
             check_wants(self, each.want, needs="this was asked of it", fix="load the model instead")
@@ -238,11 +237,7 @@ class Endpoint:
         return value
 
     def _next(self, view: NDArray[Any]) -> Rows:
-        """log p of every token after `view`, fp64.
-
-        Raises:
-            UsageError: the server gives only some of them.
-        """
+        """log p of every token after `view`, fp64; UsageError if the server gives only some of them."""
         self._check_fits(len(view))
         try:
             [answer] = self._client.complete(
@@ -273,8 +268,7 @@ class Endpoint:
     ) -> list[str]:
         """See `Predictor.write`. The server writes on where `until` is true, and its reply is cut there.
 
-        Raises:
-            UsageError: a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
+        UsageError for a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
         """
         for prompt in prompts:
             self._check_fits(len(prompt) + new_tokens - 2)

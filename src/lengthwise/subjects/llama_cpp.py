@@ -126,8 +126,7 @@ class LlamaCpp:
     def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
         """Logits after the tokens of `view` [T] from `first` on, in order: [n, V] at a time, fp32.
 
-        Raises:
-            LengthwiseError: llama.cpp failed, or another text was read in between.
+        LengthwiseError if llama.cpp failed, or another text was read in between.
         """
         context = self._context(len(view))
         self._turn += 1
@@ -307,11 +306,7 @@ class LlamaCpp:
 
 
 def rope_settings(scaling: str | None) -> dict[str, Any]:
-    """The context's settings for `none`, `linear:FACTOR` or `yarn:FACTOR`; none of them: as the file says.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """The context's settings for `none`, `linear:FACTOR` or `yarn:FACTOR`; None: as the file says."""
     if scaling is None:
         return {}
     match = re.fullmatch(r"(none)|(linear|yarn):(\d+(?:\.\d+)?)", scaling)

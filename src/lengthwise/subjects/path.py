@@ -48,8 +48,7 @@ class ReadingPath:
 def reading_path(subject: Subject) -> ReadingPath:
     """The path of a subject: what it names; default one pass, or chunks where a cache is named.
 
-    Raises:
-        UsageError: no such path, or one pass with a cache, which it would never read.
+    UsageError for an unknown path, or one pass with a cache, which it would never read.
     """
     # llama.cpp reads every token from its cache.
     cached = subject.kind == "weights" and (subject.kv_cache or subject.cache) is not None
@@ -131,9 +130,7 @@ class ChosenCache:
 def cache_maker(subject: Subject) -> ChosenCache | None:
     """What makes the subject's cache for a sequence, of the text model's configuration; None: the model does.
 
-    Raises:
-        UsageError: two caches, an unknown one, or `cache` that is no function.
-        MissingError: its module cannot be imported.
+    UsageError for two caches, an unknown one, or a `cache` that is no function; MissingError without its module.
     """
     if subject.kv_cache is not None and subject.cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")

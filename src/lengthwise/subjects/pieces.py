@@ -212,19 +212,14 @@ class PieceReader:
 
 
 def whole_cache(model: Weights) -> Cache | None:
-    """An empty cache that forgets nothing; None where the model's own is one.
-
-    Raises:
-        UsageError: layers that are no attention.
-    """
+    """An empty cache that forgets nothing; None where the model's own is one. UsageError for other layers."""
     return None if kinds_of(model.config) == ["full_attention"] else DynamicCache()
 
 
 def made_cache(model: Weights, tokens: int) -> Cache | None:
     """An empty cache of the model's path for at most `tokens` tokens; None leaves it to the model.
 
-    Raises:
-        UsageError, MissingError: it cannot be made for this model.
+    UsageError or MissingError if it cannot be made for this model.
     """
     chosen = model.cache
     if chosen is None:
@@ -242,16 +237,10 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
 
 @torch.no_grad()
 def read_along(model: Weights, ids: Tensor) -> Tensor:
-    """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.cache`.
+    """What `model.head.logits` takes for every token of `ids` [B, T], read along `model.path` with `model.cache`.
 
-    Texts of one length go side by side where that gives what each gives by itself.
-
-    Args:
-        model: the model.
-        ids: [B, T].
-
-    Raises:
-        UsageError: the cache cannot be made for this model, or cannot be continued.
+    Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache cannot be
+    made for this model, or cannot be continued.
     """
     if len(ids) == 1:
         return _along(model, ids)
@@ -294,8 +283,7 @@ def _copied(cache: Any) -> Any:
 def kinds_of(config: Any) -> list[str]:
     """The kinds of layers of a text configuration, as transformers' `create_masks_for_generate` tells them apart.
 
-    Raises:
-        UsageError: layers that are no attention, or one of a kind that is not known here.
+    UsageError for layers that are no attention, or of a kind that is not known here.
     """
     given = getattr(config, "layer_types", None)
     if not given:

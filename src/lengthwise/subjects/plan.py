@@ -65,11 +65,7 @@ def unknown_cost(model: str) -> Cost | None:
 
 
 def unknown_cost_of(sides: Sequence[Subject]) -> Cost | None:
-    """`unknown_cost` of the first of several subjects that has one.
-
-    Raises:
-        UsageError, MissingError: the device of one is not there.
-    """
+    """`unknown_cost` of the first of several subjects that has one; raises if the device of one is not there."""
     for side in sides:
         if side.kind == "weights":
             usable_device(side.device)
@@ -126,12 +122,9 @@ def reading_cost(
 
 
 def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
-    """The cost of reading the same tokens with one model, or with two that are loaded together.
+    """The cost of reading the same tokens with one model, or with two that are loaded together; as `reading_cost`.
 
     What is known of two costs is added; of models whose weights are elsewhere nothing is.
-
-    Raises:
-        UsageError, MissingError: as `reading_cost`.
     """
     here = [side for side in sides if side.kind == "weights"]
     local = [reading_cost(side, **read) for side in here]
@@ -209,8 +202,7 @@ def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[flo
 def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
     """A subject without its weights: a `Reader`, and what checks need. An endpoint is opened.
 
-    Raises:
-        UsageError, MissingError: as `open_model`, for what does not need the weights.
+    Raises as `open_model`, for what does not need the weights.
     """
     if subject.kind != "weights":
         return open_model(subject, tokenizer=tokenizer)

@@ -34,11 +34,7 @@ _ROUNDING = 0.25
 
 
 def card_of(client: Client, served_model: str | None) -> dict[str, Any]:
-    """What the server's list says of the model.
-
-    Raises:
-        UsageError: no such model is served, or several are and none is named.
-    """
+    """What the server's list says of the model; UsageError unless one is named or served alone."""
     listed = client.get(f"{client.url}/models")
     try:
         named = {card["id"]: card for card in listed["data"]}
@@ -67,11 +63,7 @@ def served_tokenizer(card: Mapping[str, Any]) -> Any:
 
 
 def protocol_of(client: Client, card: Mapping[str, Any], tokenizer: Any) -> str:
-    """The first protocol that holds on a short prompt and on its beginning.
-
-    Raises:
-        UsageError: none does; says what is wrong with each.
-    """
+    """The first protocol that holds on a short prompt and its beginning; UsageError says what is wrong with each."""
     ids = _ids(tokenizer)[:PROBED]
     prompts, reasons = (ids, ids[:-4]), []
     for protocol, fields in PROTOCOLS.items():

@@ -59,8 +59,7 @@ class Replies:
     def add(self, logits: Tensor) -> bool:
         """Add the likeliest token of each reply, from logits [B, V]. Return whether a reply is unfinished.
 
-        Raises:
-            NonFiniteLogits: a logit is NaN or infinite.
+        NonFiniteLogits if a logit is NaN or infinite.
         """
         require_finite(logits)
         if len(self.chosen) < self._at_least:

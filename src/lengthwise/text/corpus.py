@@ -54,8 +54,7 @@ class Corpus:
     def rendered(self, tokenizer: Any) -> Corpus:
         """The corpus as a model reads it: each chat as the tokenizer's template writes it.
 
-        Raises:
-            UsageError: the tokenizer has no template, or the template refuses a chat.
+        UsageError if the tokenizer has no template, or the template refuses a chat.
         """
         if not self.chat:
             return self

@@ -23,8 +23,7 @@ def lower_is_better(name: str) -> bool:
 def check_direction(args: Any) -> None:
     """Refuse to keep the worst model: transformers takes every number as better when greater, but those named loss.
 
-    Raises:
-        UsageError: `greater_is_better` is True for a number that is better when lower.
+    UsageError if `greater_is_better` is True for a number that is better when lower.
     """
     name = args.metric_for_best_model
     if name is not None and args.greater_is_better and lower_is_better(name):

@@ -34,11 +34,9 @@ _WITH_PROCESSES = (
 def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
     """What TrainingArguments are made of, with checkpoints in `output`; they log each step and print nothing.
 
-    Needs no model. The arguments themselves have to wait for it: with FSDP they change how models load.
-
-    Raises:
-        UsageError: the step cannot be cut over the processes, or `parallel` has one process.
-        MissingError: accelerate or a tracker's package is not installed.
+    Needs no model. The arguments themselves have to wait for it: with FSDP they change how models load. UsageError
+    if the step cannot be cut over the processes, or `parallel` has one process; MissingError if accelerate or the
+    package of a tracker is not installed.
     """
     for tracker in recipe.report_to:
         if importlib.util.find_spec(tracker) is None:
@@ -104,8 +102,7 @@ def build_trainer(
 ) -> AlignmentTrainer:
     """The Trainer of `recipe` with its `trainer_settings`; the loaded model gets the recipe's adapter.
 
-    Raises:
-        UsageError: the text is too short for the windows, or `parallel` has no GPU.
+    UsageError if the text is too short for the windows, or `parallel` has no GPU.
     """
     size, seed = recipe.batch.size, recipe.seed
     bos = resolve_bos(loaded.tokenizer, recipe.data.bos)

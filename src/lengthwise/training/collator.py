@@ -136,11 +136,7 @@ class PairCollator:
         return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
 
     def check_sizes(self, sizes: Sequence[int]) -> int:
-        """The size of all stretches.
-
-        Raises:
-            UsageError: they have several sizes, or one that does not fit the view.
-        """
+        """The size of all stretches; UsageError if they have several sizes, or one that does not fit the view."""
         least = self.view.longest_stretch
         fixed = self.view.offsets is not None
         wrong = next((size for size in sizes if size < least or size != (least if fixed else sizes[0])), None)

@@ -45,8 +45,7 @@ PLAIN: dict[str, _Rule] = {
 def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
     """The columns of items that hold words, and single numbers, which no token sees.
 
-    Raises:
-        UsageError: a column that changes what a token sees, or may do so.
+    UsageError for a column that changes what a token sees, or may do so.
     """
     left_out: set[str] = set()
     for item in items:

@@ -45,11 +45,7 @@ class Eval(Settings):
         return self
 
     def measured(self) -> list[Measurement]:
-        """The measurements.
-
-        Raises:
-            UsageError: no such verb or setting.
-        """
+        """The measurements; UsageError for an unknown verb or setting."""
         from lengthwise.measure import MEASUREMENTS
 
         if unknown := next((name for name in self.measurements if name not in MEASUREMENTS), None):

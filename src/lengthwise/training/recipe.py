@@ -93,11 +93,9 @@ class Adapter(Settings):
         return self
 
     def peft_config(self) -> PeftConfig:
-        """The configuration.
+        """The configuration. MissingError if PEFT is not installed.
 
-        Raises:
-            MissingError: PEFT is not installed.
-            UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
+        UsageError if PEFT has no such class, refuses the options, or its schedule would never run.
         """
         from lengthwise.checkpoints.resolve import quiet_transformers
 
@@ -144,8 +142,7 @@ class Batch(Settings):
     def cut(self, processes: int) -> tuple[int, int]:
         """Samples that each of `processes` devices reads at a time, and how many times for one optimizer step.
 
-        Raises:
-            UsageError: the step cannot be cut up so.
+        UsageError if the step cannot be cut up so.
         """
         share, rest = divmod(self.size, processes)
         if rest:

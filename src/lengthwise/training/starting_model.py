@@ -60,8 +60,7 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
 def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
     """The recipe's text as tokens, and what a result records of it.
 
-    Raises:
-        UsageError, MissingError: as `load_corpus`; packing without an EOS token.
+    Raises as `load_corpus`; UsageError for packing without an EOS token.
     """
     data = recipe.data
     corpus = load_corpus(data.corpus, **data.of_text()).rendered(tokenizer)
@@ -141,10 +140,8 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
 def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
 
-    The learned part of an extension is trained whole and saved with the adapter.
-
-    Raises:
-        UsageError: the method does not fit the model, or names layers that the model does not have.
+    The learned part of an extension is trained whole and saved with the adapter. UsageError if the method does not
+    fit the model, or names layers that the model does not have.
     """
     if adapter is None:
         return model.requires_grad_(True)

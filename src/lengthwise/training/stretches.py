@@ -180,8 +180,7 @@ def check_preparation(
 ) -> None:
     """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
 
-    Raises:
-        UsageError: packing, padding-free batches, a `max_length` that cuts rows, or rows without tokens.
+    UsageError for packing, padding-free batches, a `max_length` that cuts rows, or rows without tokens.
     """
     if not isinstance(data_collator, PairCollator):
         return
@@ -205,11 +204,7 @@ def check_preparation(
 
 
 def check_rows(collator: Any, *datasets: Any) -> None:
-    """Refuse, before the first step, rows that no pair of windows can be made of, or that would be cut.
-
-    Raises:
-        UsageError: a row that the collator refuses.
-    """
+    """Refuse, before the first step, rows that no pair of windows can be made of, or that would be cut."""
     if isinstance(collator, PairCollator):
         for dataset in _each(datasets):
             if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):

@@ -61,12 +61,12 @@ def test_training(lengthwise, start, recipe, tmp_path, sent, code, says):
 
 
 def test_before_the_first_sample(on_text: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from lengthwise.subjects import opening
+    from lengthwise.subjects import loaded_model
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(opening, "load", interrupted)
+    monkeypatch.setattr(loaded_model, "load", interrupted)
     stopped = on_text("measure", "--lengths", 16, "--out", "run")
     assert stopped.code == 130
     assert stopped.out == ""

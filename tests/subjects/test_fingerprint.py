@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lengthwise.subjects import load
-from lengthwise.subjects.fingerprints import SAMPLED, config_fingerprint, weights_fingerprint
+from lengthwise.subjects.loaded_model import SAMPLED, config_fingerprint, weights_fingerprint
 from lengthwise.testing import save_tiny_model, tiny_llama
 
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -317,11 +318,20 @@ class NonFiniteLogits(LengthwiseError):
         )
 
 
-def require_finite(scores: Tensor) -> None:
-    """Raise NonFiniteLogits with the first row of `scores` [N, ...] that holds NaN or an infinity."""
+def require_finite(scores: Tensor, first: int = 0) -> None:
+    """Raise NonFiniteLogits with the first row of `scores` [N, ...] that holds NaN or an infinity, after `first`."""
     finite = scores.isfinite().flatten(1).all(dim=1) if scores.ndim > 1 else scores.isfinite()
     if not bool(finite.all()):
-        raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
+        raise NonFiniteLogits(first + int((~finite).nonzero()[0, 0]))
+
+
+@contextlib.contextmanager
+def locating_bad_logits(first: int = 0, *, view: int | None = None) -> Iterator[None]:
+    """Let the position of a `NonFiniteLogits` raised inside count from `first` rows before, in this `view`."""
+    try:
+        yield
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position, view=error.view if view is None else view) from error
 
 
 def chunk_rows(vocabulary: int, device: torch.device | None = None) -> int:

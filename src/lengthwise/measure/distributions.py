@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, require_finite
+from lengthwise.checkpoints.head import locating_bad_logits, require_finite
 from lengthwise.subjects.reading import Read, Rows
 
 if TYPE_CHECKING:
@@ -90,15 +90,13 @@ def in_step(
     parts = []
     for some in a.chunks(first, first + len(targets)):
         begin, end = some.start - first, some.stop - first
-        try:
+        with locating_bad_logits(some.start):
             both = a.log_p(some), b.log_p(slice(other + begin, other + end))
             own = [-each.gather(1, targets[begin:end].to(each.device))[:, 0] for each in both]
             # A vocabulary may be padded on one side.
             p, q = (each[:, : min(one.shape[1] for one in both)] for each in both)
             found = torch.stack([each.cpu().double() for each in (*own, *scores(p, q.to(p)))], dim=1)
             require_finite(found)
-        except NonFiniteLogits as error:
-            raise NonFiniteLogits(some.start + error.position) from error
         parts.append(found)
     return torch.cat(parts)
 
@@ -142,7 +140,7 @@ def apart(a: Read, b: Read, labels: NDArray[np.integer], *, first: int = 0) -> R
     found = [one.losses, two.losses]
     if one.likeliest is not None and two.likeliest is not None:
         found += _bounded(one.likeliest, two.likeliest)
-    _require_finite(torch.stack(found, dim=1), first)
+    require_finite(torch.stack(found, dim=1), first)
     return RowsApart(*(each.numpy() for each in found), bounded=len(found) > 2)
 
 
@@ -180,20 +178,13 @@ def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]
     return [kl, (ids[:, 0] == others[:, 0]).double()]
 
 
-def _require_finite(rows: Tensor, first: int) -> None:
-    try:
-        require_finite(rows)
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position) from error
-
-
 def kept(read: Read, labels: NDArray[np.integer], *, first: int = 0) -> dict[str, str]:
     """A reading as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64.
 
     NonFiniteLogits if a loss is NaN or infinite; its position is the row.
     """
     found = numbers_of(read, labels, first=first)
-    _require_finite(found.losses, first)
+    require_finite(found.losses, first)
     record = {"losses": _packed(found.losses, np.float32)}
     if found.likeliest is not None:
         ids, log_p = found.likeliest

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
+from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
@@ -117,10 +117,8 @@ def score_lattice(views: Sequence[Rows], starts: Sequence[int]) -> Record:
 
 def _scored(view: Rows, positions: range, start: int) -> Distributions:
     """The distributions of a view at these positions in the window, where the view begins at `start`."""
-    try:
+    with locating_bad_logits(positions.start):
         return Distributions.of(view.logits(slice(positions.start - start, positions.stop - start)))
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(positions[error.position]) from error
 
 
 def draw_suffixes(rng: np.random.Generator, length: int) -> tuple[tuple[int, ...], tuple[int, int]]:
@@ -142,12 +140,10 @@ def score_suffixes(
     """Run two suffixes of the window alone, the longer first, and compare their last rows as `score_lattice`."""
     scored = []
     for start, length in dict.fromkeys(zip(starts, lengths, strict=True)):
-        try:
-            [read] = model.read([Reading(tokens=view(ids, start, length, bos_id), want=Want.NEXT)])
-            assert read.rows is not None
+        [read] = model.read([Reading(tokens=view(ids, start, length, bos_id), want=Want.NEXT)])
+        assert read.rows is not None
+        with locating_bad_logits(start + length - 1):
             scored.append(Distributions.of(read.rows.logits(slice(0, 1))))
-        except NonFiniteLogits as error:
-            raise NonFiniteLogits(start + length - 1) from error
     # Equal suffixes are run once.
     long, short = scored[0], scored[-1]
     entropy = (long.entropy + short.entropy).double().cpu().numpy()

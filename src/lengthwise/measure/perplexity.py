@@ -172,16 +172,14 @@ def _scores(read: Read, labels: NDArray[np.integer], start: int) -> Tensor:
     """What is summed of each label of a view that begins `start` tokens into its segment."""
     import torch
 
-    from lengthwise.checkpoints.head import NonFiniteLogits
+    from lengthwise.checkpoints.head import locating_bad_logits
     from lengthwise.measure.distributions import tempered_losses
 
     if read.rows is None:
         return read.losses
     targets = torch.from_numpy(labels.astype(np.int64)).to(read.rows.device)
-    try:
+    with locating_bad_logits(start):
         return read.rows.score(lambda logits, rows: tempered_losses(logits, targets[rows], KNOTS))
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(start + error.position) from error
 
 
 def _totals(record: Record) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from lengthwise.subjects.probing import (
     served_tokenizer,
     version_of,
 )
-from lengthwise.subjects.reading import Read, Reading, Rows, Tokens, Want, check_wants
+from lengthwise.subjects.reading import Ends, Read, Reading, Rows, Tokens, Want, check_wants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -256,23 +256,15 @@ class Endpoint:
             ) from error
         return _NextRow(logits)
 
-    def write(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        new_tokens: int,
-        stop_ids: frozenset[int] = frozenset(),
-        at_least: int = 0,
-        until: Callable[[str], bool] | None = None,
-        at_once: int = 1,
-    ) -> list[str]:
+    def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`. The server writes on where `until` is true, and its reply is cut there.
 
         UsageError for a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
         """
         for prompt in prompts:
-            self._check_fits(len(prompt) + new_tokens - 2)
-        fields: dict[str, Any] = {"max_tokens": new_tokens}
+            self._check_fits(len(prompt) + ends["new_tokens"] - 2)
+        fields: dict[str, Any] = {"max_tokens": ends["new_tokens"]}
+        stop_ids, at_least, until = ends.get("stop_ids"), ends.get("at_least", 0), ends.get("until")
         if stop_ids or at_least:
             if self.protocol != "prompt_logprobs":
                 raise UsageError(
@@ -280,7 +272,7 @@ class Endpoint:
                     expected="a server of vLLM, for tasks whose replies end there",
                     fix="use --mode likelihood, or a task without it",
                 )
-            fields |= {"stop_token_ids": sorted(stop_ids), "min_tokens": at_least}
+            fields |= {"stop_token_ids": sorted(stop_ids or ()), "min_tokens": at_least}
         answers = self._client.complete(self.served_model, [list(prompt) for prompt in prompts], fields)
         texts = [written(answer) for answer in answers]
         return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]

@@ -11,21 +11,21 @@ import hashlib
 import importlib
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows
+from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
 from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.subjects.reading import Read, Reading, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want, naming_bad_logits
 from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.streamed_rows import StreamedRows
 from lengthwise.subjects.writing import Replies
@@ -170,7 +170,7 @@ class LlamaCpp:
         """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""
         found = []
         for index, each in enumerate(readings):
-            try:
+            with locating_bad_logits(view=index):
                 if each.want is not Want.LOSS:
                     first = len(each.tokens) - 1 if each.want is Want.NEXT else 0
                     found.append(Read(rows=self._rows(each.tokens, first)))
@@ -184,26 +184,15 @@ class LlamaCpp:
                     for branch in each.branches
                 ]
                 found.append(Read(losses=losses, branches=branches))
-            except NonFiniteLogits as error:
-                raise NonFiniteLogits(error.position, view=index) from error
         return found
 
-    def write(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        new_tokens: int,
-        stop_ids: frozenset[int] = frozenset(),
-        at_least: int = 0,
-        until: Callable[[str], bool] | None = None,
-        at_once: int = 1,
-    ) -> list[str]:
+    def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`. One reply after the other; the file's own ends of generation end one too."""
         c, found = self._c, dict[Tokens, str]()
-        longest = max(map(len, prompts)) + new_tokens - 1
+        longest = max(map(len, prompts)) + ends["new_tokens"] - 1
         self.check_ready(longest)
         own = {token for token in range(self.vocab_size) if c.llama_vocab_is_eog(self._vocabulary, token)}
-        ends = {"new_tokens": new_tokens, "stops": stop_ids | own, "at_least": at_least, "until": until}
+        ends["stop_ids"] = ends.get("stop_ids", frozenset()) | own
         for prompt in sorted(set(prompts)):
             reply, tokens = Replies(1, tokenizer=self.tokenizer, **ends), np.array(prompt)
             with naming_bad_logits(self, "what follows a prompt"):

@@ -1,26 +1,39 @@
-"""A model whose weights are here (`LoadedModel`), as a `Predictor`.
+"""A model whose weights are here (`LoadedModel`), as a `Predictor`; and any model opened by its name.
 
 The modules that read branches, write replies and read again load only where a measurement asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lengthwise.checkpoints.head import Head, NonFiniteLogits
+from lengthwise.checkpoints.head import Head, locating_bad_logits
+from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.errors import UsageError
-from lengthwise.settings import KINDS, kind_of
+from lengthwise.machine import whole, whole_tensor
+from lengthwise.settings import KINDS, Dtype, Subject, kind_of
+from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.pieces import read_along
-from lengthwise.subjects.reading import Predictor, Read, Reading, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, naming_bad_logits
 from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
 from lengthwise.text import tokenizer_fingerprint
+
+SAMPLED = 1024
+"""Elements of each tensor that a fingerprint reads."""
+
+ModelLike = Predictor | str | Path | tuple[Any, Any]
+"""A loaded model, an endpoint, its URL, the name or path of a model, or a pair (model, tokenizer)."""
 
 
 class LoadedModel(Weights):
@@ -42,10 +55,8 @@ class LoadedModel(Weights):
                 tokens = torch.from_numpy(np.stack([each.tokens for each in batch]).astype(np.int64))
                 states = [(text, ()) for text in read_along(self, tokens)]
             for reading, (text, branches) in zip(batch, states, strict=True):
-                try:
+                with locating_bad_logits(view=len(found)):
                     found.append(self._answer(reading, text, branches))
-                except NonFiniteLogits as error:
-                    raise NonFiniteLogits(error.position, view=len(found)) from error
         return found
 
     def _answer(self, reading: Reading, text: Tensor, branches: Sequence[Tensor]) -> Read:
@@ -65,29 +76,12 @@ class LoadedModel(Weights):
         found = target_losses(self, ends, labels, first=reading.branches[0].place)
         return Read(losses=losses, branches=found.split([len(each.labels) for each in reading.branches]))
 
-    def write(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        new_tokens: int,
-        stop_ids: frozenset[int] = frozenset(),
-        at_least: int = 0,
-        until: Callable[[str], bool] | None = None,
-        at_once: int = 1,
-    ) -> list[str]:
+    def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`, and `lengthwise.subjects.writing`."""
         from lengthwise.subjects.writing import write
 
         with naming_bad_logits(self, "what follows a prompt"):
-            return write(
-                self,
-                prompts,
-                new_tokens=new_tokens,
-                stop_ids=stop_ids,
-                at_least=at_least,
-                until=until,
-                at_once=at_once,
-            )
+            return write(self, prompts, at_once=at_once, **ends)
 
     def again(self, reading: Reading, read: Read, *, dtype: str | None = None) -> list[tuple[Read, Read]]:
         """See `Predictor.again`: weights are rounded otherwise (`lengthwise.subjects.rounding`)."""
@@ -97,8 +91,6 @@ class LoadedModel(Weights):
 
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the weights (adapter included), the configuration and the tokenizer."""
-        from lengthwise.subjects.fingerprints import config_fingerprint, weights_fingerprint
-
         return {
             "weights": weights_fingerprint(self.model),
             "config": config_fingerprint(self.config),
@@ -143,3 +135,118 @@ def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
         expected="a model whose weights are loaded here",
         fix=fix,
     )
+
+
+@torch.no_grad()
+def weights_fingerprint(model: nn.Module) -> str:
+    """A hash of the name, shape, dtype and `SAMPLED` evenly spaced elements of every tensor, adapter included.
+
+    It takes milliseconds at 135M parameters. Training or another checkpoint changes nearly every element, which it
+    sees. It does not see a change of elements that are not sampled, such as one flipped bit.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if not isinstance(tensor, Tensor):
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        # FSDP2 gathers for a forward pass, and here there is none.
+        flat = whole(whole_tensor(model, name, tensor).detach()).reshape(-1)
+        if len(flat) > SAMPLED:
+            flat = flat[torch.linspace(0, len(flat) - 1, SAMPLED, dtype=torch.float64).long().to(flat.device)]
+        digest.update(flat.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def config_fingerprint(config: Any) -> str:
+    """The hash of a configuration, without the folder that it was read from and the version that wrote it."""
+    plain = config.to_dict()
+    for key in ("_name_or_path", "transformers_version", "_attn_implementation_autoset"):
+        plain.pop(key, None)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def as_model(model: ModelLike) -> Predictor:
+    """The model that is given by itself, by its name, path or URL, or as a pair (model, tokenizer).
+
+    Raises:
+        UsageError, MissingError: as `open_model`; or it is something else.
+    """
+    match model:
+        case str() | Path():
+            return open_model(Subject(model=str(model)))
+        case (nn.Module() as module, tokenizer) if hasattr(tokenizer, "decode"):
+            name: str = unwrap(module).name_or_path or type(unwrap(module)).__name__
+            return LoadedModel(module, tokenizer, name, "memory")
+        case _ if not isinstance(model, tuple) and hasattr(model, "read"):
+            return model
+        case _:
+            raise UsageError(
+                f"a {type(model).__name__} is not a model",
+                expected="a LoadedModel, a name or path, or a pair (model, tokenizer)",
+            )
+
+
+def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
+    """The model of a subject, loaded, or its endpoint or GGUF file, opened; `tokenizer` for these if they name none.
+
+    Raises:
+        UsageError, MissingError: as `load`, `Endpoint` or `LlamaCpp`.
+    """
+    if subject.kind == "llama.cpp":
+        from lengthwise.subjects.llama_cpp import LlamaCpp
+
+        return LlamaCpp(subject, tokenizer=tokenizer)
+    path, cache = reading_path(subject), cache_maker(subject)
+    model: Any
+    if subject.kind == "endpoint":
+        from lengthwise.subjects.endpoint import Endpoint
+
+        model = Endpoint(
+            subject.model,
+            served_model=subject.served_model,
+            tokenizer=subject.tokenizer or tokenizer,
+            server=subject.of_server(),
+        )
+    else:
+        same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
+        how = {"quantization": subject.quantize, "attn_implementation": subject.attn}
+        model = load(subject.model, **how, **same)
+        model.cache = cache
+    model.path = path
+    return model
+
+
+def load(
+    name_or_path: str,
+    *,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    adapter: str | None = None,
+    revision: str | None = None,
+    attn_implementation: str | None = None,
+    quantization: Any = None,
+    device_map: Any = None,
+    tp_plan: Literal["auto"] | None = None,
+) -> LoadedModel:
+    """Load a causal LM and its tokenizer. (A served model is opened with `lengthwise.subjects.Endpoint`.)
+
+    A model that lengthwise extended and saved is extended again; a base model is extended as its adapter needs.
+
+    Args:
+        name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`).
+        dtype: of the weights; "auto" keeps the one they were saved in.
+        device: a torch device; "auto" uses CUDA if there is one.
+        adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
+        revision: branch, tag or commit of a hub model.
+        attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
+        quantization: "nf4" or "int8", or a `quantization_config` of transformers. The weights go to `device` at once.
+        device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
+            "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
+        tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.
+
+    Raises:
+        MissingError: the model, part of it, its tokenizer or a package is missing.
+        UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device, an endpoint.
+    """
+    model, tokenizer, source = load_weights(**locals())
+    return LoadedModel(model, tokenizer, name_or_path, source, adapter)

@@ -27,7 +27,7 @@ from lengthwise.checkpoints.hidden import (
     hidden_states_and_output,
 )
 from lengthwise.errors import MissingError, UsageError, reason
-from lengthwise.subjects.plain_pass import one_pass
+from lengthwise.subjects.proof import one_pass
 from lengthwise.subjects.weights import reported
 
 if TYPE_CHECKING:

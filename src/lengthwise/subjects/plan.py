@@ -22,7 +22,7 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
-from lengthwise.subjects.opening import open_model
+from lengthwise.subjects.loaded_model import open_model
 from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.reading import Want
 

@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, locating_bad_logits, require_finite
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,11 +109,9 @@ class Rows(ABC):
         """
         parts = []
         for rows in self.chunks(first, end):
-            try:
+            with locating_bad_logits(rows.start):
                 scores = score(self.logits(rows), rows)
                 require_finite(scores)
-            except NonFiniteLogits as error:
-                raise NonFiniteLogits(rows.start + error.position) from error
             parts.append(scores.cpu().double())
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
@@ -144,6 +142,19 @@ class Read:
     """`losses` without the prefix cache of a server, along an endpoint's decode path."""
     likeliest: tuple[Tensor, Tensor] | None = None
     """Ids and log p [N, K] of the likeliest tokens, where a log kept these in place of rows."""
+
+
+class Ends(TypedDict, total=False):
+    """Where a greedy reply ends: before EOS, or as is said here."""
+
+    new_tokens: Required[int]
+    """Tokens of it at most."""
+    stop_ids: frozenset[int]
+    """Other tokens before which it ends."""
+    at_least: int
+    """None of these, nor EOS, is among its first so many tokens."""
+    until: Callable[[str], bool] | None
+    """It ends as soon as this is true of its text."""
 
 
 class Reader(Protocol):
@@ -194,25 +205,13 @@ class Predictor(Reader, Protocol):
         """
         ...
 
-    def write(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        new_tokens: int,
-        stop_ids: frozenset[int] = frozenset(),
-        at_least: int = 0,
-        until: Callable[[str], bool] | None = None,
-        at_once: int = 1,
-    ) -> list[str]:
+    def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """Greedy replies to prompts, each of which depends on its own prompt alone.
-
-        A reply ends before EOS or another id of `stop_ids` (neither can be among the first `at_least` tokens), as
-        soon as `until` is true of its text, or at `new_tokens`.
 
         Args:
             prompts: token ids. What they begin with may be read once.
-            new_tokens, stop_ids, at_least, until: where a reply ends.
             at_once: how many replies may be written side by side, which takes memory.
+            **ends: where a reply ends.
 
         Raises:
             UsageError: a prompt leaves no room for its reply, or the model cannot end one so.

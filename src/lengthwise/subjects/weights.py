@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from lengthwise.checkpoints.head import (
     FullLogits,
     Head,
-    NonFiniteLogits,
     find_head,
     hidden_states_for,
     is_quantized,
+    locating_bad_logits,
 )
 from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
@@ -32,8 +32,7 @@ from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
 from lengthwise.subjects.path import ChosenCache, ReadingPath
-from lengthwise.subjects.plain_pass import check_blind, one_pass
-from lengthwise.subjects.proof import Proofs
+from lengthwise.subjects.proof import Proofs, check_blind, one_pass
 from lengthwise.subjects.reading import Rows
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ class Weights:
         return self.at_head(hidden)
 
     def check_blind(self, input_ids: Tensor, hidden: Tensor) -> None:
-        """See `lengthwise.subjects.plain_pass`."""
+        """See `lengthwise.subjects.proof.check_blind`."""
         # Frequencies may follow the length of the text, and its beginning is then another text.
         if self.rope_by_length is None:
             coarse = is_quantized(self.model)
@@ -232,10 +231,8 @@ def target_losses(
     Raises:
         NonFiniteLogits: a loss is NaN or infinite; its position counts from `first`.
     """
-    try:
+    with locating_bad_logits(first):
         return WeightsRows(model, hidden).losses(labels)
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from lengthwise.checkpoints.head import require_finite
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import check_positions_fit
 from lengthwise.subjects.pieces import PieceReader, made_cache, read_along
-from lengthwise.subjects.reading import Tokens
+from lengthwise.subjects.reading import Ends, Tokens
 
 if TYPE_CHECKING:
     from lengthwise.subjects.weights import Weights
@@ -34,23 +34,19 @@ WORTH_SHARING = 32
 
 
 class Replies:
-    """Greedy replies that are written side by side, a token of each at a time.
-
-    A reply ends before one of `stops` (none of which is among its first `at_least` tokens), as soon as `until` is
-    true of its text, or at `new_tokens`.
-    """
+    """Greedy replies that are written side by side, a token of each at a time; the arguments are `Ends`."""
 
     def __init__(
         self,
         count: int,
         *,
-        new_tokens: int,
-        stops: frozenset[int],
-        at_least: int,
-        until: Callable[[str], bool] | None,
         tokenizer: Any,
+        new_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        at_least: int = 0,
+        until: Callable[[str], bool] | None = None,
     ) -> None:
-        self._left, self._stops, self._at_least = new_tokens, sorted(stops), at_least
+        self._left, self._stops, self._at_least = new_tokens, sorted(stop_ids), at_least
         self._until, self._tokenizer, self._tokens = until, tokenizer, [list[int]() for _ in range(count)]
         self._unfinished = set(range(count))
         self.chosen: list[Tensor] = []
@@ -89,24 +85,14 @@ class Replies:
 
 
 @torch.no_grad()
-def write(
-    model: Weights,
-    prompts: Sequence[Tokens],
-    *,
-    new_tokens: int,
-    stop_ids: frozenset[int],
-    at_least: int,
-    until: Callable[[str], bool] | None,
-    at_once: int,
-) -> list[str]:
+def write(model: Weights, prompts: Sequence[Tokens], *, at_once: int, **ends: Unpack[Ends]) -> list[str]:
     """See `Predictor.write`."""
-    longest = max(map(len, prompts)) + new_tokens - 1
+    longest = max(map(len, prompts)) + ends["new_tokens"] - 1
     check_positions_fit(model.max_positions, longest, name=model.name)
     rows = sorted(set(prompts), key=lambda row: (-len(row), row))
-    stops = stop_ids | _eos_ids(model)
+    ends["stop_ids"] = ends.get("stop_ids", frozenset()) | _eos_ids(model)
 
     def empty(count: int) -> Replies:
-        ends = {"new_tokens": new_tokens, "stops": stops, "at_least": at_least, "until": until}
         return Replies(count, tokenizer=model.tokenizer, **ends)
 
     if model.path.in_one_pass:

@@ -3,7 +3,7 @@
 import pytest
 
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.text import parts
+from lengthwise.text import tokens as module
 
 LINE = " ".join([tiny_text(4_000)] * 6)
 
@@ -20,7 +20,7 @@ def test_a_verb_tokenizes_what_its_windows_need(kind, some, lengthwise, tmp_path
         )
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
     whole = lengthwise("ppl", model, "--text", text, "--lengths", 32, "--windows", 2, "--json").json
-    monkeypatch.setattr(parts, "FIRST", 6_400)
+    monkeypatch.setattr(module, "FIRST", 6_400)
     tokens, found = [], []
     for windows in (2, some, 100_000):
         done = lengthwise(

@@ -15,13 +15,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lengthwise.evaluation.haystack import LABELLED, MADE_UP, Context, background_text, made_up
 from lengthwise.evaluation.task import Family, Question
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
 
 _HEAD = (
     "The logs of some harbours are scattered over the text below. "

@@ -20,15 +20,13 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.haystack import MADE_UP, Context, background_text, made_up
 from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import Family, Question, Task
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
 
 Story = tuple[list[str], list[int], str, str]
 """Statements in order, the indices of those that the answer needs, the question, the answer."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic, ratio
 from lengthwise.results import Row
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 KEPT = 0.85
 """The share of its score at the shortest length that a model keeps up to its effective length."""

@@ -24,10 +24,10 @@ from lengthwise.measure.measurement import About, Item, Measurement, Reads, Reco
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Finite, Seed, Whole
+from lengthwise.text.corpus import Corpus
 
 if TYPE_CHECKING:
     from lengthwise.subjects import Predictor, Reader
-    from lengthwise.text import Corpus
 
 
 class Evaluation(Measurement):

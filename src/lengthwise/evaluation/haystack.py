@@ -13,16 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import ANY_TASK, Question, Task
 from lengthwise.measure.measurement import in_groups
 from lengthwise.settings import TextOptions
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
 
 # The stops of Chinese and Japanese have no space after them.
 _END = re.compile(r"""(?<=[.!?])["')\]]*\s+|(?<=[\u3002\uff01\uff1f])(?=\S)""")

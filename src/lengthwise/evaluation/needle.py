@@ -14,14 +14,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lengthwise.evaluation.haystack import MADE_UP, Context, Fact, background_text, made_up
 from lengthwise.evaluation.scoring import contained_share
 from lengthwise.evaluation.task import Family, Question
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
 
 _LEAST_KEYS = 4
 _VALUES = 3

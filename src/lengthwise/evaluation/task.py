@@ -21,17 +21,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import effective_length
 from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
-from lengthwise.text.tokens import known_ids
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
+from lengthwise.text.encoding import known_ids
 
 Truncation = Literal["middle", "left"]
 """middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""

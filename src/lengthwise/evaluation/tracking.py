@@ -14,13 +14,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lengthwise.evaluation.haystack import LABELLED, Context, background_text, made_up
 from lengthwise.evaluation.task import Family, Question
-
-if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+from lengthwise.text.corpus import Corpus
 
 _LEAST_PEOPLE = 4
 

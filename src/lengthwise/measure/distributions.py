@@ -10,17 +10,15 @@ import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import locating_bad_logits, require_finite
 from lengthwise.subjects.reading import Read, Rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TOP = 64
 """Tokens of each distribution that a log keeps."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
@@ -31,8 +32,6 @@ from lengthwise.subjects.reading import Reading, Rows, Want
 from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects import Predictor
 
 _CONTEXT_BINS = 5

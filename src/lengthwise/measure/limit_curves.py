@@ -13,14 +13,11 @@ documents, which holds for few of them too; a bootstrap of four documents cannot
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.measure.statistics import students_t
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _INTERVAL_TAIL = 0.05
 """Of one place. The least of S is of the same documents, so that the interval as a whole covers 95 % or more."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.measure.limit_curves import Crossing, crossing, last_argmin
 from lengthwise.measure.statistics import students_t
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LEAST_DOCUMENTS = 3
 """With fewer there is no number. `checks/lab/limit_null.py` simulates coverage for each number of documents."""

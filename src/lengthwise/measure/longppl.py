@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 from annotated_types import Ge
 from cyclopts import Parameter
+from numpy.typing import NDArray
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -35,11 +36,9 @@ from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.text import view
-from lengthwise.text.tokens import known_ids
+from lengthwise.text.encoding import known_ids
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus, TokenDocuments
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
+from numpy.typing import NDArray
 
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Statistic
@@ -23,8 +24,6 @@ from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects import Predictor, Reader
 
 ESTIMATORS = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.measure.change_point import EXACT, Stretch, beginning, first_above, mean
 from lengthwise.measure.measurement import Record
@@ -14,8 +15,6 @@ from lengthwise.measure.repeated_windows import Layout
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.measure.distributions import RowsApart
     from lengthwise.subjects import Read
 

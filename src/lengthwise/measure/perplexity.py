@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
+from numpy.typing import NDArray
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -33,7 +34,6 @@ from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from lengthwise.subjects import Predictor, Read, Reader

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 from annotated_types import Ge
 from cyclopts import Parameter
+from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
@@ -35,8 +36,6 @@ from lengthwise.text.same_ids import check_same_ids, other_ids
 from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects import Predictor, Read, Reader, Reading
 
 _FIRST_EDGE = 64

@@ -21,14 +21,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.results import Row
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 RESAMPLES = 2000
 SEED = 20250713

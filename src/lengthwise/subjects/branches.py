@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.subjects.pieces import PieceReader, made_cache, whole_cache
 from lengthwise.subjects.reading import Branch
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects.reading import Reading
     from lengthwise.subjects.weights import Weights
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits
@@ -36,9 +37,6 @@ from lengthwise.subjects.probing import (
     version_of,
 )
 from lengthwise.subjects.reading import Ends, Read, Reading, Rows, Tokens, Want, check_wants
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Endpoint:

@@ -12,10 +12,11 @@ import importlib
 import re
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
@@ -30,9 +31,6 @@ from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.streamed_rows import StreamedRows
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BATCH = 512
 """The most tokens of a batch, and llama.cpp's own default."""

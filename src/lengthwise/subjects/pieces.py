@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import (
     Cache,
@@ -31,8 +32,6 @@ from lengthwise.subjects.proof import one_pass
 from lengthwise.subjects.weights import reported
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects.weights import Weights
 
 _WINDOW, _CHUNK = "sliding_window", "attention_chunk_size"

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, 
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, locating_bad_logits, require_finite
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.subjects.path import ReadingPath
 
 Tokens = tuple[int, ...]

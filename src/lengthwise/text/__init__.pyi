@@ -8,8 +8,6 @@ from lengthwise.text.corpus import left_out_note as left_out_note
 from lengthwise.text.corpus import load_corpus as load_corpus
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA as EMBEDDED_CORPORA
 from lengthwise.text.embedded_texts import EmbeddedCorpus as EmbeddedCorpus
-from lengthwise.text.parts import part_note as part_note
-from lengthwise.text.parts import token_parts as token_parts
 from lengthwise.text.tokens import Bos as Bos
 from lengthwise.text.tokens import MoreText as MoreText
 from lengthwise.text.tokens import TokenDocument as TokenDocument
@@ -17,8 +15,10 @@ from lengthwise.text.tokens import TokenDocuments as TokenDocuments
 from lengthwise.text.tokens import Window as Window
 from lengthwise.text.tokens import WindowSampler as WindowSampler
 from lengthwise.text.tokens import pack_documents as pack_documents
+from lengthwise.text.tokens import part_note as part_note
 from lengthwise.text.tokens import resolve_bos as resolve_bos
 from lengthwise.text.tokens import sample_windows as sample_windows
+from lengthwise.text.tokens import token_parts as token_parts
 from lengthwise.text.tokens import tokenize as tokenize
 from lengthwise.text.tokens import tokenizer_fingerprint as tokenizer_fingerprint
 from lengthwise.text.tokens import view as view

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
+from lengthwise.settings import TextOptions
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
 Split = Literal["test", "train", "all"]
@@ -22,8 +23,6 @@ TEST_SHARE = 0.1
 EMPTY = "empty or null"
 """Why documents are left out of a corpus."""
 HUB_PREFIX = "hf://"
-TEXT_TOKENS = 10_000_000
-"""Tokens of a data set that are read at most, where the user does not say."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def load_corpus(
     text_field: str = "text",
     encoding: str = "utf-8",
     skip_unreadable: bool = False,
-    text_tokens: int = TEXT_TOKENS,
+    text_tokens: int = 10_000_000,
 ) -> Corpus:
     """Load texts by name, path or hub id.
 
@@ -173,10 +172,15 @@ def load_corpus(
         UsageError: an unknown name, split or field, a field of what has no columns, or text that cannot be read.
         MissingError: a file, package or data set that does not exist.
     """
-    if split is not None and split not in get_args(Split):
-        raise UsageError(f"unknown split {split!r}", expected=nearest(split, get_args(Split)))
+    how = TextOptions(
+        split=split,
+        text_field=text_field,
+        encoding=encoding,
+        skip_unreadable=skip_unreadable,
+        text_tokens=text_tokens,
+    )
     path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
-    if embedded is not None and (text_field, encoding, skip_unreadable) != ("text", "utf-8", False):
+    if embedded is not None and how != TextOptions(split=split, text_tokens=text_tokens):
         raise UsageError(
             f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
         )
@@ -187,9 +191,8 @@ def load_corpus(
         )
         rule = "all documents" if wanted == "all" else embedded.split_rule
         return Corpus.of(spec, documents, split=wanted, split_rule=rule, left_out=left_out)
-    from lengthwise.text.local_files import Reading, is_text_file, read_files
+    from lengthwise.text.local_files import is_text_file, read_files
 
-    how = Reading(text_field, encoding, skip_unreadable)
     if path.exists():
         return _corpus_of(spec, *read_files(path, how), split=split or "all")
     known = is_text_file(path)
@@ -197,7 +200,7 @@ def load_corpus(
         from lengthwise.text.hub import read_data_set
 
         name, wanted = spec.removeprefix(HUB_PREFIX), split or "test"
-        values, left_out, rule = read_data_set(name, wanted, how, tokens=text_tokens)
+        values, left_out, rule = read_data_set(name, wanted, how)
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
     if "/" in spec or known:
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
-from lengthwise.text.local_files import Reading, readable, text_of
+from lengthwise.settings import TextOptions
+from lengthwise.text.local_files import readable, text_of
 from lengthwise.versions import need
 
 CHARACTERS = 4
@@ -20,12 +21,13 @@ _HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split
 
 
 def read_data_set(
-    spec: str, wanted: str, how: Reading, *, tokens: int
+    spec: str, wanted: str, how: TextOptions
 ) -> tuple[dict[str, Any], Counter[str], str | None]:
     """The documents of `owner/name[:config][@split]`, what is left out, and the rule of the split if it is its own.
 
     A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and its train
-    split "train". Of a data set with one split all rows are read, and the rule is None. Reading ends after `tokens`.
+    split "train". Of a data set with one split all rows are read, and the rule is None. Reading ends
+    after `text_tokens`.
     """
     need("datasets")
     from datasets.exceptions import DatasetGenerationError
@@ -48,8 +50,8 @@ def read_data_set(
     rows = itertools.chain.from_iterable(_rows(each, split, how, where) for each, split in named)
     try:
         for own, value in readable(rows, how, left_out):
-            if size >= tokens * CHARACTERS:
-                left_out[f"rest of the data set, beyond {tokens:,} tokens (--text-tokens)"] = 1
+            if size >= how.text_tokens * CHARACTERS:
+                left_out[f"rest of the data set, beyond {how.text_tokens:,} tokens (--text-tokens)"] = 1
                 break
             found[own] = value
             size += len(str(value))
@@ -61,7 +63,7 @@ def read_data_set(
     return found, left_out, rule
 
 
-def _rows(name: str, rows: Iterable[Any], how: Reading, where: str) -> Iterator[tuple[str, Any]]:
+def _rows(name: str, rows: Iterable[Any], how: TextOptions, where: str) -> Iterator[tuple[str, Any]]:
     for number, row in enumerate(rows, start=1):
         value = text_of(row, how.text_field, where=f"{where}, row {number} of {name}")
         if how.text_field not in row:

@@ -17,18 +17,18 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.settings import TextOptions
 from lengthwise.versions import need
 
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
 
 
-class Unreadable(UsageError):
+class _Unreadable(UsageError):
     """A file or row that `skip` may leave out, counted as `kind`."""
 
     def __init__(
@@ -38,17 +38,8 @@ class Unreadable(UsageError):
         super().__init__(problem, expected=expected, fix=f"{fix}, or {SKIPPED}" if fix else SKIPPED)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files are read."""
-
-    text_field: str = "text"
-    encoding: str = "utf-8"
-    skip: bool = False
-
-
 Rows = Iterator[tuple[int, Any]]
-"""(line or row, the mapping that it holds), or an `Unreadable` in place of the mapping."""
+"""(line or row, the mapping that it holds), or an `_Unreadable` in place of the mapping."""
 
 
 def _zstd(path: Path) -> Any:
@@ -83,10 +74,10 @@ def _content(path: Path) -> bytes:
         raise
     # Every kind of compression has errors of its own.
     except Exception as error:
-        raise Unreadable("unreadable file", f"cannot read {path}: {reason(error)}") from error
+        raise _Unreadable("unreadable file", f"cannot read {path}: {reason(error)}") from error
 
 
-def _text(path: Path, how: Reading) -> str:
+def _text(path: Path, how: TextOptions) -> str:
     """The text of a file, without a byte order mark, its lines ended by line feeds."""
     data = _content(path)
     try:
@@ -97,7 +88,7 @@ def _text(path: Path, how: Reading) -> str:
         ) from error
     except UnicodeError as error:
         line = data.count(b"\n", 0, getattr(error, "start", 0)) + 1
-        raise Unreadable(
+        raise _Unreadable(
             f"file that is not {how.encoding}",
             f"{path}, line {line}: cannot be read as {how.encoding} text ({error})",
             fix="give --encoding (utf-16, latin-1, gbk, ...)",
@@ -105,7 +96,7 @@ def _text(path: Path, how: Reading) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _jsonl(path: Path, how: Reading) -> Rows:
+def _jsonl(path: Path, how: TextOptions) -> Rows:
     for number, line in enumerate(_text(path, how).split("\n"), start=1):
         if not line.strip():
             continue
@@ -114,11 +105,11 @@ def _jsonl(path: Path, how: Reading) -> Rows:
             row.keys()
         except (ValueError, RecursionError, AttributeError) as error:
             problem = f"{path}, line {number} is no JSON object that can be read: {reason(error)}"
-            row = Unreadable("line that is no JSON object", problem)
+            row = _Unreadable("line that is no JSON object", problem)
         yield number, row
 
 
-def _json(path: Path, how: Reading) -> Rows:
+def _json(path: Path, how: TextOptions) -> Rows:
     try:
         rows = json.loads(_text(path, how))
     except (ValueError, RecursionError) as error:
@@ -126,16 +117,16 @@ def _json(path: Path, how: Reading) -> Rows:
             yield from _jsonl(path, how)
             return
         problem = f"{path} holds no JSON that can be read: {reason(error)}"
-        raise Unreadable("unreadable file", problem) from error
+        raise _Unreadable("unreadable file", problem) from error
     rows = [rows] if isinstance(rows, dict) else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable(
+        raise _Unreadable(
             "unreadable file", f"{path} holds other JSON", expected="a list of objects, or one a line"
         )
     yield from enumerate(rows, start=1)
 
 
-def _csv(path: Path, how: Reading) -> Rows:
+def _csv(path: Path, how: TextOptions) -> Rows:
     before = csv.field_size_limit(sys.maxsize)
     delimiter = "\t" if _suffixes(path)[0] == ".tsv" else ","
     lines = csv.reader(io.StringIO(_text(path, how), newline=""), delimiter=delimiter, strict=True)
@@ -145,12 +136,12 @@ def _csv(path: Path, how: Reading) -> Rows:
             yield lines.line_num, dict(zip(names, row, strict=False))
     except csv.Error as error:
         problem = f"{path}, line {lines.line_num}: {error}"
-        raise Unreadable("unreadable file", problem, expected="CSV") from error
+        raise _Unreadable("unreadable file", problem, expected="CSV") from error
     finally:
         csv.field_size_limit(before)
 
 
-def _parquet(path: Path, how: Reading) -> Rows:
+def _parquet(path: Path, how: TextOptions) -> Rows:
     need("pyarrow")
     import pyarrow
     import pyarrow.parquet
@@ -165,11 +156,11 @@ def _parquet(path: Path, how: Reading) -> Rows:
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = f"{path} is not a Parquet file that can be read: {reason(error)}"
-        raise Unreadable("unreadable file", problem) from error
+        raise _Unreadable("unreadable file", problem) from error
 
 
 TEXTS = (".txt", ".md")
-READERS: dict[str, Callable[[Path, Reading], Rows]] = {
+READERS: dict[str, Callable[[Path, TextOptions], Rows]] = {
     ".jsonl": _jsonl,
     ".json": _json,
     ".csv": _csv,
@@ -186,7 +177,7 @@ def is_text_file(path: Path) -> bool:
     return kind in TEXTS or (kind in READERS and not (kind == ".parquet" and compressed))
 
 
-def read_files(path: Path, how: Reading) -> tuple[dict[str, Any], Counter[str]]:
+def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[str]]:
     """The values of a file, or of all files in a folder and below: text, or messages; and what is left out.
 
     Raises:
@@ -208,7 +199,7 @@ def read_files(path: Path, how: Reading) -> tuple[dict[str, Any], Counter[str]]:
     return found, left_out
 
 
-def _documents(name: str, file: Path, how: Reading) -> Iterator[tuple[str, Any]]:
+def _documents(name: str, file: Path, how: TextOptions) -> Iterator[tuple[str, Any]]:
     kind = _suffixes(file)[0]
     if kind in TEXTS:
         yield name, _text(file, how)
@@ -219,29 +210,29 @@ def _documents(name: str, file: Path, how: Reading) -> Iterator[tuple[str, Any]]
 
 
 def readable(
-    documents: Iterable[tuple[str, Any]], how: Reading, left_out: Counter[str]
+    documents: Iterable[tuple[str, Any]], how: TextOptions, left_out: Counter[str]
 ) -> Iterator[tuple[str, Any]]:
-    """The documents without those that are `Unreadable`: they are counted, or raised unless they may be skipped."""
+    """The documents without those that are `_Unreadable`: they are counted, or raised unless they may be skipped."""
     try:
         for own, value in documents:
-            if not isinstance(value, Unreadable):
+            if not isinstance(value, _Unreadable):
                 yield own, value
-            elif how.skip:
+            elif how.skip_unreadable:
                 left_out[value.kind] += 1
             else:
                 raise value
-    except Unreadable as error:
-        if not how.skip:
+    except _Unreadable as error:
+        if not how.skip_unreadable:
             raise
         left_out[error.kind] += 1
 
 
 def text_of(row: Any, field: str, *, where: str) -> Any:
-    """The text in a field of a row, "" for null, or a list of messages; an `Unreadable` for something else."""
-    if isinstance(row, Unreadable):
+    """The text in a field of a row, "" for null, or a list of messages; an `_Unreadable` for something else."""
+    if isinstance(row, _Unreadable):
         return row
     if field not in row:
-        return Unreadable(
+        return _Unreadable(
             f"row without {field!r}",
             f"{where} has no field {field!r}",
             expected=nearest(field, map(str, row)),
@@ -251,7 +242,7 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
     chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
     if isinstance(value, str) or chat or value is None:
         return value or ""
-    return Unreadable(
+    return _Unreadable(
         f"row whose {field!r} is no text",
         f"{where}: {field!r} is a {type(value).__name__}, not text",
         expected="text, or messages with role and content",

@@ -1,4 +1,7 @@
-"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer, windows and views of them."""
+"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer, windows and views of them.
+
+Of a large text no more is tokenized than windows are wanted from (`token_parts`).
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,26 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
-from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Bos = Literal["auto", "always", "never"]
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 16
-_LONG = 1 << 19
-"""Characters of a document from which on it is tokenised in pieces."""
-_LARGE = 2_000_000
-"""Characters from which on tokenising shows its progress."""
+FIRST = 8_000_000
+"""Characters of the first part of a large text; each further one has four times as many."""
+_DOCUMENTS = 32
+"""Documents that a part is of at least, if there are so many."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +101,12 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
         return text
     corpus = as_corpus(text).rendered(tokenizer)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
+    from lengthwise.text.encoding import encode
+
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
     def build(folder: Path) -> None:
-        encoded = _encode(corpus, tokenizer)
+        encoded = encode(corpus.documents.values(), tokenizer)
         np.save(folder / "ids.npy", np.concatenate(encoded))
         np.save(folder / "ends.npy", np.cumsum([len(own) for own in encoded]))
 
@@ -119,8 +119,48 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
             ids = np.split(mapped, np.load(folder / "ends.npy")[:-1])
         except LengthwiseError as error:
             logger.warning("the tokens are not kept: %s", error.problem)
-    documents = tuple(map(TokenDocument, corpus.documents, ids or _encode(corpus, tokenizer)))
+    documents = tuple(
+        map(TokenDocument, corpus.documents, ids or encode(corpus.documents.values(), tokenizer))
+    )
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key, corpus.part)
+
+
+def token_parts(
+    text: Corpus | TokenDocuments, tokenizer: Any, *, cache: bool, whole: bool
+) -> Iterator[TokenDocuments]:
+    """The text in tokens; of a large one first the beginnings of some documents, then of more and longer ones.
+
+    `sample_windows` raises `MoreText` on a part that has too few. With `whole` there are no parts.
+    """
+    if isinstance(text, Corpus) and not whole:
+        for part in _parts(text):
+            found = tokenize(part, tokenizer, cache=cache)
+            yield replace(found, corpus_fingerprint=text.fingerprint, more=True)
+    yield tokenize(text, tokenizer, cache=cache)
+
+
+def _parts(text: Corpus) -> Iterator[Corpus]:
+    """Which documents a part has depends on their ids alone."""
+    size, characters = sum(map(len, text.documents.values())), FIRST
+    order = sorted(text.documents, key=lambda own: hashlib.sha256(own.encode()).digest())
+    while size > 4 * characters:
+        most, left, begun = characters // _DOCUMENTS, characters, set[str]()
+        for own in order:
+            if left > 0:
+                begun.add(own)
+                left -= min(len(text.documents[own]), most)
+        some = {own: each[:most] for own, each in text.documents.items() if own in begun}
+        if any(map(str.strip, some.values())):
+            yield Corpus.of(text.name, some, split=text.split, split_rule=text.split_rule)
+        characters *= 4
+
+
+def part_note(documents: TokenDocuments | None) -> list[str]:
+    """What was read of a text that is larger than the windows need."""
+    if documents is None or not documents.more:
+        return []
+    read = f"{len(documents)} documents ({documents.total_tokens:,} tokens)"
+    return [f"The windows are from the beginnings of {read}: they need no more of the text."]
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -143,50 +183,6 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         before = tokenizer.decode(ids[begin:index]).rstrip("\ufffd") if index else ""
         pieces.append(tokenizer.decode(ids[begin : index + 1]).rstrip("\ufffd")[len(before) :])
     return pieces
-
-
-def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
-    def encoded(texts: Sequence[str]) -> Any:
-        # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
-        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-
-    def array(ids: Sequence[int | None]) -> NDArray[np.int32]:
-        return np.array(known_ids(tokenizer, ids), dtype=np.int32)
-
-    texts, ids, skip = list(corpus.documents.values()), list[Any](), None
-    size = sum(map(len, texts))
-    if max(map(len, texts)) > _LONG:
-        from lengthwise.text.encoding import skipped_at_a_cut
-
-        skip = skipped_at_a_cut(tokenizer)
-    with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
-        moved = bar.update if bar is not None else (lambda _: None)
-        for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            if skip is None or max(map(len, batch)) <= _LONG:
-                ids += map(array, encoded(batch)["input_ids"])
-                moved(sum(map(len, batch)))
-                continue
-            from lengthwise.text.encoding import in_pieces
-
-            for text in batch:
-                pieces = list[Any]()
-                for own, characters in in_pieces(text, lambda some: encoded(some).encodings, skip):
-                    pieces.append(array(own))
-                    moved(characters)
-                ids.append(np.concatenate(pieces))
-    return ids
-
-
-def known_ids(tokenizer: Any, ids: Sequence[int | None]) -> Sequence[int]:
-    """The ids; UsageError if the tokenizer has none for some part of a text, as one without an unknown token may."""
-    if None in ids:
-        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-        raise UsageError(
-            f"the tokenizer {name} has no id for token {ids.index(None)} of {len(ids)} of a text",
-            expected="a tokenizer that has an id for every text, or an unknown token",
-        )
-    return cast("Sequence[int]", ids)
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.subjects.opening.load", refuse)
+    monkeypatch.setattr("lengthwise.subjects.loaded_model.load", refuse)
 
 
 @pytest.fixture

@@ -121,18 +121,18 @@ def kind_of(model: str) -> Kind:
 
 
 @dataclass(frozen=True)
-class Takes:
+class _Takes:
     """Marks a field of `Subject`: the kinds of subject that take it. All others refuse it."""
 
     kinds: tuple[Kind, ...]
 
 
-_WEIGHTS = Takes(("weights",))
-_ENDPOINT = Takes(("endpoint",))
-_GGUF = Takes(("llama.cpp",))
-_NO_ENDPOINT = Takes(("weights", "llama.cpp"))
-_NO_WEIGHTS = Takes(("endpoint", "llama.cpp"))
-_ALL = Takes(tuple(KINDS))
+_WEIGHTS = _Takes(("weights",))
+_ENDPOINT = _Takes(("endpoint",))
+_GGUF = _Takes(("llama.cpp",))
+_NO_ENDPOINT = _Takes(("weights", "llama.cpp"))
+_NO_WEIGHTS = _Takes(("endpoint", "llama.cpp"))
+_ALL = _Takes(tuple(KINDS))
 
 
 class TextOptions(Settings):
@@ -236,7 +236,7 @@ TAKEN_BY = {
     name: mark.kinds
     for name, field in Subject.model_fields.items()
     for mark in field.metadata
-    if isinstance(mark, Takes)
+    if isinstance(mark, _Takes)
 }
 """By the settings of a model: the kinds of subject that take it."""
 

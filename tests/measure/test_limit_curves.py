@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from checks.lab.limit_null import CURVES, NULLS, coverage, numbers
-from lengthwise.measure.limit_curves import crossing, last_argmin
-from lengthwise.measure.limit_headlines import Headline, SoundCurve, UsedCurve
+from lengthwise.measure.limit_headlines import Headline, SoundCurve, UsedCurve, crossing, last_argmin
 
 
 def isotonic(curve: np.ndarray) -> np.ndarray:

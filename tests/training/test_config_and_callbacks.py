@@ -23,7 +23,7 @@ from lengthwise.training import (
     View,
     WindowDataset,
 )
-from lengthwise.training.best import lower_is_better
+from lengthwise.training.held_out import lower_is_better
 from lengthwise.training.measure_callback import logged_name
 from lengthwise.training.trainer import logged_parts
 

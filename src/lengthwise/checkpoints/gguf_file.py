@@ -17,6 +17,12 @@ from lengthwise.checkpoints.position_limits import frequency_names
 from lengthwise.checkpoints.rope_check import rope_faults, rotaries
 from lengthwise.errors import UsageError, shown
 
+_FREE = (
+    "block_count", "decoder_start_token_id", "embedding_length", "expert_count", "expert_shared_count",
+    "full_attention_interval", "nextn_predict_layers", "pooling_type", "shortconv.l_cache", "ssm.conv_kernel",
+    "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "tensor_data_layout", "vocab_size",
+)  # fmt: skip
+"""Keys, without the architecture, that may have every value: nothing changes, or no tensor fits."""
 _KEYS: dict[str, tuple[tuple[str, ...], tuple[Any, ...] | None]] = {
     "attention.causal": ((), (True,)),
     "attention.clamp_kqv": ((), (0.0,)),
@@ -34,49 +40,32 @@ _KEYS: dict[str, tuple[tuple[str, ...], tuple[Any, ...] | None]] = {
     "attention.sliding_window_pattern": (("layer_types",), ()),
     "attention.value_length": (("v_head_dim",), ()),
     "attn_logit_softcapping": (("attn_logit_softcapping",), ()),
-    "block_count": ((), None),
-    "decoder_start_token_id": ((), None),
-    "embedding_length": ((), None),
     "embedding_scale": ((), (0.0, 1.0)),
-    "expert_count": ((), None),
     "expert_feed_forward_length": (("moe_intermediate_size",), None),
     "expert_gating_func": ((), (1,)),
     "expert_group_count": ((), (0, 1)),
     "expert_group_used_count": ((), (0, 1)),
-    "expert_shared_count": ((), None),
     "expert_shared_feed_forward_length": (("shared_expert_intermediate_size",), None),
     "expert_used_count": (("num_experts_per_tok",), (0,)),
     "expert_weights_norm": (("norm_topk_prob",), ()),
     "expert_weights_scale": (("routed_scaling_factor",), (0.0, 1.0)),
     "feed_forward_length": (("intermediate_size", "n_inner", "ffn_hidden_size"), None),
     "final_logit_softcapping": (("final_logit_softcapping",), ()),
-    "full_attention_interval": ((), None),
     "interleave_moe_layer_step": ((), (0, 1)),
     "leading_dense_block_count": ((), (0,)),
     "logit_scale": (("logit_scale",), (0.0, 1.0)),
-    "nextn_predict_layers": ((), None),
-    "pooling_type": ((), None),
     "residual_scale": ((), (0.0, 1.0)),
     "rope.scaling.alpha": ((), (0.0,)),
     "rope.scaling.yarn_attn_factor": ((), (1.0,)),
     "rope.scaling.yarn_ext_factor": ((), (1.0,)),
     "rope.scaling.yarn_log_multiplier": ((), (0.0,)),
-    "shortconv.l_cache": ((), None),
     "split.count": ((), (1,)),
-    "ssm.conv_kernel": ((), None),
     "ssm.dt_b_c_rms": ((), (False,)),
-    "ssm.group_count": ((), None),
-    "ssm.inner_size": ((), None),
-    "ssm.state_size": ((), None),
-    "ssm.time_step_rank": ((), None),
-    "tensor_data_layout": ((), None),
     "use_parallel_residual": (("use_parallel_residual",), ()),
-    "vocab_size": ((), None),
 }
-"""Key, without the architecture -> its names in configurations, and the values that change nothing.
+"""Key -> its names in configurations, and the values that change nothing; None is every value, as of `_FREE`.
 
-None is every value: nothing changes, or no tensor fits. A key with another value is refused where the configuration
-has none of its names.
+A key with another value is refused where the configuration has none of its names.
 """
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
@@ -176,7 +165,7 @@ class GgufFile:
         }
         for key, given in keys.items():
             value = self._of_layers(key, given)
-            names, neutral = _KEYS.get(key, ((), ()))
+            names, neutral = _KEYS.get(key, ((), None if key in _FREE else ()))
             if name := next((each for each in names if hasattr(config, each)), None):
                 found[name] = value
             elif neutral is not None and key not in ROPE_KEYS:

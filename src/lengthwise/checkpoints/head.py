@@ -93,30 +93,20 @@ class FullLogits:
         return _at_least_float32(hidden_states)
 
 
-def hidden_states_for(
-    model: nn.Module,
-    head: Head | FullLogits,
-    input_ids: Tensor,
-    *,
-    position_ids: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-    whole: bool = False,
-) -> Tensor:
+def hidden_states_for(model: nn.Module, head: Head | FullLogits, input_ids: Tensor, **views: Any) -> Tensor:
     """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits.
 
-    `whole` as in `final_hidden_states`.
+    `views` are the other arguments of `view_arguments`.
 
     Raises:
         UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
             whose positions begin again, under FlashAttention.
     """
-    if position_ids is not None:
+    if (position_ids := views.get("position_ids")) is not None:
         _check_positions(model, position_ids)
     if isinstance(head, Head):
-        return final_hidden_states(
-            model, input_ids, position_ids=position_ids, attention_mask=attention_mask, whole=whole
-        )
-    arguments = view_arguments(model, input_ids, position_ids, attention_mask, whole=whole)
+        return final_hidden_states(model, input_ids, **views)
+    arguments = view_arguments(model, input_ids, **views)
     return model(**arguments, **accepted(model, use_cache=False)).logits
 
 

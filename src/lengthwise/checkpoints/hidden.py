@@ -230,19 +230,12 @@ def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return mask.masked_fill_(~allowed, torch.finfo(dtype).min)[None, None]
 
 
-def final_hidden_states(
-    model: nn.Module,
-    input_ids: Tensor,
-    *,
-    position_ids: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-    whole: bool = False,
-) -> Tensor:
+def final_hidden_states(model: nn.Module, input_ids: Tensor, **views: Any) -> Tensor:
     """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled.
 
-    The other arguments are those of `view_arguments`.
+    `views` are the other arguments of `view_arguments`.
     """
-    arguments = view_arguments(model, input_ids, position_ids, attention_mask, whole=whole)
+    arguments = view_arguments(model, input_ids, **views)
     hidden, _ = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
     _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:

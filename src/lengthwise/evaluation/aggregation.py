@@ -26,15 +26,8 @@ _HEAD = (
     "Keep count of what happens in each of them; you will be asked at the end.\n\n"
 )
 _HARBOURS = (
-    "Aldmere",
-    "Brackwater",
-    "Cresthaven",
-    "Dunmouth",
-    "Eastfleet",
-    "Farsund",
-    "Greywharf",
-    "Holmness",
-)
+    "Aldmere", "Brackwater", "Cresthaven", "Dunmouth", "Eastfleet", "Farsund", "Greywharf", "Holmness",
+)  # fmt: skip
 _FLAGS = ("black", "blue", "green", "orange", "purple", "red", "white", "yellow")
 _TIMES = (5, 2, 2, 1)
 """How often the flags of a harbour are flown."""

@@ -25,19 +25,9 @@ _HEAD = (
     "Keep in mind where each of them lives now; you will be asked at the end.\n\n"
 )
 _PEOPLE = (
-    "Agatha",
-    "Bruno",
-    "Celia",
-    "Dorian",
-    "Esther",
-    "Gustav",
-    "Helena",
-    "Ivor",
-    "Judith",
-    "Konrad",
-    "Lydia",
+    "Agatha", "Bruno", "Celia", "Dorian", "Esther", "Gustav", "Helena", "Ivor", "Judith", "Konrad", "Lydia",
     "Magnus",
-)
+)  # fmt: skip
 CITIES = {
     "Agra": "Taj Mahal", "Amsterdam": "Rijksmuseum", "Athens": "Acropolis", "Barcelona": "Sagrada Familia",
     "Berlin": "Brandenburg Gate", "Brussels": "Atomium", "Budapest": "Chain Bridge",
@@ -92,21 +82,17 @@ def _contexts(
 
 _task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
 
+_TASKS = (
+    ("landmark", "landmark", "city", "who lives beside the landmark of a city"),
+    ("city", "city", "landmark", "who lives in a landmark's city"),
+    ("literal", "city", "literal", "who lives in a city, literally"),
+)
+"""Name, what sentences name, what questions name, and what is asked in words."""
+
 ASSOCIATION = Family(
     "association",
-    (
-        _task(
-            "association_landmark",
-            partial(_contexts, "landmark", "city"),
-            what="who lives beside the landmark of a city",
-        ),
-        _task(
-            "association_city", partial(_contexts, "city", "landmark"), what="who lives in a landmark's city"
-        ),
-        _task(
-            "association_literal",
-            partial(_contexts, "city", "literal"),
-            what="who lives in a city, literally",
-        ),
+    tuple(
+        _task(f"association_{name}", partial(_contexts, told, asked), what=what)
+        for name, told, asked, what in _TASKS
     ),
 )

@@ -26,17 +26,8 @@ _HEAD = (
     "Keep in mind how each of them begins, and in which order they come; you will be asked at the end.\n\n"
 )
 _SUBJECTS = (
-    "cellar",
-    "comet",
-    "dentist",
-    "garden",
-    "harvest",
-    "orchestra",
-    "puppet",
-    "snowfall",
-    "tunnel",
-    "violin",
-)
+    "cellar", "comet", "dentist", "garden", "harvest", "orchestra", "puppet", "snowfall", "tunnel", "violin",
+)  # fmt: skip
 _WORDS = (
     "amber", "basket", "copper", "dragon", "engine", "feather", "ginger", "hammer", "island", "jacket", "kettle",
     "ladder", "marble", "needle", "orange", "pepper", "ribbon", "saddle", "timber", "velvet", "walnut", "yellow",

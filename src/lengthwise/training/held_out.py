@@ -9,13 +9,18 @@ from pydantic import Field, model_validator
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.settings import Settings, Whole, checked
-from lengthwise.training.best import lower_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lengthwise.measure import Measurement
 
+_LOWER = {
+    *("cross_entropy", "cross_entropy_long", "cross_entropy_short", "misalignment", "divergence"),
+    *("jeffreys", "js", "sce", "kl", "difference", "excess"),
+    *("loss_key", "loss_best_temperature", "loss_b", "perplexity", "longppl"),
+}
+"""Metrics that are better when lower, besides losses."""
 _Count = Annotated[Whole, Ge(1), Le(2**31 - 1)]
 
 
@@ -76,3 +81,23 @@ class Eval(Settings):
             # The patience that is left.
             "restore_callback_states_from_checkpoint": True,
         }
+
+
+def lower_is_better(name: str) -> bool:
+    """Of a number that training logs: `eval_loss`, `eval_ppl/perplexity@512`."""
+    metric = name.removeprefix("eval_").partition("/")[2] or name.removeprefix("eval_")
+    metric = metric.partition("@")[0]
+    return metric.endswith("loss") or metric in _LOWER
+
+
+def check_direction(args: Any) -> None:
+    """Refuse to keep the worst model: transformers takes every number as better when greater, but those named loss.
+
+    UsageError if `greater_is_better` is True for a number that is better when lower.
+    """
+    name = args.metric_for_best_model
+    if name is not None and args.greater_is_better and lower_is_better(name):
+        raise UsageError(
+            f"metric_for_best_model is {name}, of which the lower is the better, and greater_is_better is True",
+            fix="greater_is_better=False",
+        )

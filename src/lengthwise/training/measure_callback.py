@@ -11,7 +11,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.given import check_second, named_subject, text_of
 from lengthwise.measure.runner import run
 from lengthwise.text import tokenize
-from lengthwise.training.best import check_direction
+from lengthwise.training.held_out import check_direction
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState

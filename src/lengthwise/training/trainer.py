@@ -19,9 +19,9 @@ from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.arguments import AlignmentArguments
-from lengthwise.training.best import check_direction
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.columns import PLAIN, READ
+from lengthwise.training.held_out import check_direction
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.stretches import check_preparation, check_rows
 from lengthwise.versions import before_each_step, divides_by_micro_batches, shows_the_gradient_norm

@@ -19,7 +19,8 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
-from lengthwise.training.recipe import Adapter, read_recipe
+from lengthwise.training.recipe import read_recipe
+from lengthwise.training.sections import Adapter
 from tests.architectures import tiny_model
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.checkpoints import find_head
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
+from lengthwise.training.sections import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.versions import checkpointing
 from tests.architectures import tiny_model

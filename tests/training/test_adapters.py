@@ -15,7 +15,8 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model
 from lengthwise.training.merging import merge_run
-from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.sections import Adapter
 from lengthwise.training.starting_model import add_adapter, load_for_training
 from lengthwise.training.training_plan import plan
 

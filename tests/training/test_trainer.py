@@ -19,7 +19,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View
-from lengthwise.training.recipe import Adapter
+from lengthwise.training.sections import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 from tests.architectures import tiny_model

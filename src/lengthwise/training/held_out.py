@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.settings import Settings, Whole, checked
+from lengthwise.settings import Settings, checked
+from lengthwise.training.sections import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,25 +21,24 @@ _LOWER = {
     *("loss_key", "loss_best_temperature", "loss_b", "perplexity", "longppl"),
 }
 """Metrics that are better when lower, besides losses."""
-_Count = Annotated[Whole, Ge(1), Le(2**31 - 1)]
 
 
 class Eval(Settings):
     """Measure the model on other text while it is trained, stop where it gets no better, and keep the best."""
 
-    every: _Count
+    every: Steps
     """Steps between evaluations."""
     corpus: str | None = None
     """The text; null is that of `data`, of which other documents are read."""
     split: Literal["test", "train", "all"] = "test"
     """Documents of it."""
-    windows: _Count = 16
+    windows: Steps = 16
     """Pairs of windows for the objective and its parts, `eval_loss`, `eval_jeffreys`, ..."""
     measurements: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What else is measured on it: verbs with their settings, as in {ppl: {lengths: [1024]}}."""
     metric: str = "eval_loss"
     """The number that decides, by its name in the log: `eval_jeffreys`, `eval_perplexity/loss@1024`, ..."""
-    patience: _Count | None = None
+    patience: Steps | None = None
     """Training stops after so many evaluations without a better number; with null it never stops early."""
     keep_best: bool = False
     """The run's `model` is the best one of all evaluations, not the last."""

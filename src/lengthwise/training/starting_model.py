@@ -27,7 +27,8 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
-from lengthwise.training.recipe import PEFT_FAILURES, Adapter, Recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.sections import PEFT_FAILURES, Adapter
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:

@@ -11,23 +11,25 @@ import importlib.util
 import itertools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lengthwise.alignment.divergences import DIVERGENCES
+from lengthwise.checkpoints.embedded_models import EMBEDDED, EmbeddedModel, made_folder
 from lengthwise.errors import MissingError
+from lengthwise.evaluation.tasks import FAMILIES, TASKS
 from lengthwise.files import cache_dir
 from lengthwise.machine import environment
-
-if TYPE_CHECKING:
-    from lengthwise.checkpoints.embedded_models import EmbeddedModel
-    from lengthwise.text.embedded_texts import EmbeddedCorpus
+from lengthwise.measure.misalignment import ESTIMATORS
+from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+from lengthwise.text.embedded_texts import EMBEDDED_CORPORA, EmbeddedCorpus
+from lengthwise.training.recipe import shipped_recipes
+from lengthwise.training.views import VIEWS
 
 STUDIES = "lengthwise_studies"
 
 
 def models() -> list[dict[str, str]]:
     """Models that need no download from the hub; `cached` once one has been made."""
-    from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
-
     return [
         _entry(name, one, ready="cached" if made_folder(name) else "made at first use")
         for name, one in EMBEDDED.items()
@@ -36,8 +38,6 @@ def models() -> list[dict[str, str]]:
 
 def corpora() -> list[dict[str, str]]:
     """Texts that need no download."""
-    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
-
     return [_entry(name, one, ready="installed") for name, one in EMBEDDED_CORPORA.items()]
 
 
@@ -53,8 +53,6 @@ def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> dic
 
 def recipes() -> list[dict[str, str]]:
     """Training recipes that come with the package."""
-    from lengthwise.training.recipe import shipped_recipes
-
     return [{"name": name, "what": description(path)} for name, path in shipped_recipes().items()]
 
 
@@ -68,11 +66,6 @@ def description(recipe: Path) -> str:
 
 def methods() -> list[dict[str, str]]:
     """Divergences, views, estimators, rope methods, position samplers and attentions."""
-    from lengthwise.alignment.divergences import DIVERGENCES
-    from lengthwise.measure.misalignment import ESTIMATORS
-    from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
-    from lengthwise.training.views import VIEWS
-
     kinds: dict[str, dict[str, Any]] = {
         "divergence": DIVERGENCES,
         "views": {name: f"{what}; rewards {rewards}" for name, (what, rewards) in VIEWS.items()},
@@ -90,8 +83,6 @@ def methods() -> list[dict[str, str]]:
 
 def tasks() -> list[dict[str, str]]:
     """Tasks of `lengthwise eval`, groups first."""
-    from lengthwise.evaluation.tasks import FAMILIES, TASKS
-
     groups = [
         {"name": family.name, "version": "-", "score": "-", "what": f"group: {len(family.tasks)} tasks"}
         for family in FAMILIES

@@ -45,13 +45,7 @@ def progress(
 
 
 class TokenBar:
-    """A bar of tokens that are read, with the finished items behind it.
-
-    Args:
-        what: is done.
-        total, read: tokens of all items, and of those that were finished before.
-        items, finished: how many.
-    """
+    """A bar of `total` tokens, of which so many were `read` before, with the number of finished items behind it."""
 
     def __init__(self, what: str, *, total: int, read: int, items: int, finished: int) -> None:
         self._bar = progress((), what=what, total=total, initial=read, unit="tok")

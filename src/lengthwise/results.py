@@ -18,7 +18,6 @@ from pydantic.json_schema import SkipJsonSchema
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import read_json
-from lengthwise.versions import need
 
 if TYPE_CHECKING:
     import pandas
@@ -192,6 +191,8 @@ class Results:
         Raises:
             MissingError: pandas is not installed.
         """
+        from lengthwise.versions import need
+
         need("pandas")
         import pandas
 
@@ -204,7 +205,6 @@ class Results:
             MissingError: matplotlib is not installed.
             UsageError: the run has no picture of that name, or none at all.
         """
-        need("matplotlib")
         return _faces().picture(self, name)
 
     def _repr_html_(self) -> str:

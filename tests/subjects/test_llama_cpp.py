@@ -84,7 +84,7 @@ class Pieces(LlamaCpp):
 @pytest.mark.parametrize("first", [0, 20])
 def test_two_sides_are_compared_exactly_as_the_second_is_read(size, first, monkeypatch):
     """KL of the whole distributions, from one reading in pieces that fit no chunk."""
-    monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
+    monkeypatch.setattr("lengthwise.subjects.rows.chunk_rows", lambda *_: 7)
     one, two = (in_memory(tiny_llama(seed=seed)) for seed in (0, 1))
     ids = np.random.default_rng(0).integers(1, 320, 41)
     labels, reading = ids[first + 1 :], Reading(tokens=ids[:-1], want=Want.ROWS)
@@ -103,7 +103,7 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(size, first, monke
 @pytest.mark.parametrize("room", [2**30, 0])
 def test_texts_that_are_read_side_by_side(room: int, monkeypatch: pytest.MonkeyPatch):
     """Its one cache holds one text: a text that gives way is read to its end, or once more where that is too much."""
-    monkeypatch.setattr("lengthwise.subjects.reading.chunk_rows", lambda *_: 7)
+    monkeypatch.setattr("lengthwise.subjects.rows.chunk_rows", lambda *_: 7)
     monkeypatch.setattr("lengthwise.subjects.streamed_rows.HELD_BYTES", room)
     model = in_memory()
     ids = np.random.default_rng(0).integers(1, 320, (3, 40))

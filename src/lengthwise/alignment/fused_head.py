@@ -17,15 +17,10 @@ _CHUNKS_IN_16_BITS = 3
 
 
 class FusedHead:
-    """Weight [V, d] and bias [V] in the dtype of the products, and their gradients where needed.
+    """Weight [V, d] and bias [V] in the `dtype` of the products, and their gradients where `needed`.
 
-    Args:
-        weight, bias: the parameters.
-        dtype: of the products; the parameters' own, or autocast's.
-        accumulate_dtype: of the sum that is the weight's gradient. None is fp32 for a 16-bit weight in more
-            than a few chunks, else the weight's own.
-        needed: whether the gradients of weight and bias are.
-        chunks: how many times `add_gradient` will be called.
+    The weight's gradient is summed in `accumulate_dtype`; None is fp32 for a 16-bit weight in more than a few
+    `chunks` (how many times `add_gradient` will be called), else the weight's own.
     """
 
     def __init__(

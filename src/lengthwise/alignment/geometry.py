@@ -139,14 +139,9 @@ class Chunk:
 
 
 class ChunkSchedule:
-    """The chunks of a batch: pairs first, then rows with a label only.
+    """The chunks of a batch with labels [B, L]: pairs first, at most `pairs` in a chunk, then rows with a label only.
 
     Rows with neither label nor partner have no part in the loss: they are left out.
-
-    Args:
-        labels_long, labels_short: [B, L].
-        geometry: which rows are pairs.
-        pairs: pairs in a chunk at most, so 2 * pairs rows.
     """
 
     def __init__(

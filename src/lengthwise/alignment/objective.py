@@ -57,8 +57,7 @@ class Normalizers:
     def over_ranks(self, device: torch.device | str) -> Normalizers:
         """The counts of all processes of `torch.distributed` together; of one alone, its own.
 
-        Args:
-            device: where the backend reduces: the rank's GPU for NCCL, "cpu" for gloo.
+        `device` is where the backend reduces: the rank's GPU for NCCL, "cpu" for gloo.
         """
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self

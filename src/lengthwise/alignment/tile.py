@@ -53,17 +53,10 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 class Tiles:
-    """Works through rows of logits in tiles, with one set of scratch rows that stays in the cache.
+    """Works through rows of logits in tiles of `pairs`, with one set of scratch rows that stays in the cache.
 
-    Args:
-        pairs: pairs of rows in a tile.
-        vocabulary: V.
-        dtype: of the logits.
-        device: of the logits.
-        activation: from the head's linear output to logits.
-        rule: of the divergence's gradient.
-        weight: factor of the divergence's gradient; 0 leaves it out.
-        gradient: whether to write gradients over the logits.
+    `activation` leads from the head's linear output to logits [n, V]. `weight` is the factor of the divergence's
+    gradient (by its `rule`); 0 leaves it out. Gradients are written over the logits if `gradient`.
     """
 
     def __init__(

@@ -35,14 +35,9 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
     """Make a loaded transformers model attend by `method`, in place. It is not saved with the model.
 
     shifted_sparse applies while the model trains (`model.training`); in evaluation the model uses full attention.
-    query_scale always applies; to save it with the model, use `extend` with `eabf`.
-
-    Args:
-        model: a causal LM, bare or wrapped.
-        method, **options: a name of `lengthwise.positions.ATTENTIONS`, and its options.
-
-    Raises:
-        UsageError: an unknown method or option; the model does not use transformers' attention functions.
+    query_scale always applies; to save it with the model, use `extend` with `eabf`. `method` is a name of
+    `lengthwise.positions.ATTENTIONS`; UsageError if it or an option is unknown, or the model does not use
+    transformers' attention functions.
     """
     chosen = attention_method(method, options)
     base = unwrap(model)

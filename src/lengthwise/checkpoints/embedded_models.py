@@ -11,7 +11,6 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.files import build_once, cache_dir, sha256
 from lengthwise.text.embedded_texts import package_file
-from lengthwise.versions import gguf_as_plain_weights
 
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
@@ -162,6 +161,8 @@ def write_converted(path: Path, folder: Path) -> None:
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from lengthwise.versions import gguf_as_plain_weights
 
     # It refuses a transformers that lacks what the next import needs.
     plain = gguf_as_plain_weights()

@@ -173,10 +173,6 @@ class ClexRotaryEmbedding(nn.Module):
 
     t comes from the largest position in the batch (`clex_time`), unless it is set from outside: cached keys keep
     their rotation, so t must stay the same too.
-
-    Args:
-        rotary: the model's own.
-        extension: by clex.
     """
 
     def __init__(self, rotary: Any, extension: Extension) -> None:

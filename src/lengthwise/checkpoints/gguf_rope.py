@@ -40,12 +40,8 @@ def rope_settings(
 ) -> dict[str, Any]:
     """`rope_parameters` and what a configuration repeats of them; what it cannot say is added to `lost`.
 
-    Args:
-        keys: of the file, without the architecture.
-        divisors: tensors of the file that divide frequencies.
-        config: what transformers made of the file.
-        width: d, of a head.
-        lost: a list that grows.
+    `keys` are without the architecture, `divisors` tensors that divide frequencies; `config` is what transformers
+    made of the file, `width` is d, of a head.
     """
     by_layer = ropes(config)
     # llama.cpp scales the layers without a window alone.

@@ -25,7 +25,6 @@ from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count, slowdown, usable_device
 from lengthwise.settings import Dtype
-from lengthwise.versions import need
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +209,8 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
 
     MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model.
     """
+    from lengthwise.versions import need
+
     need("peft")
     folder = Path(adapter).expanduser()
     try:

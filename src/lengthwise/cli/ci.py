@@ -7,18 +7,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from lengthwise.cli.gates import SUMMARY
 from lengthwise.files import atomic_write_text, named_path
 
 if TYPE_CHECKING:
     from lengthwise.cli.gates import Gate
     from lengthwise.results import Results
 
-SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable of GitHub Actions that names the file of a step's summary."""
 _MARKS = {True: "passed", False: "**failed**", None: "**not decided**"}
 
 
-def write_junit(file: str, results: Results, gates: Sequence[Gate]) -> None:
+def write_for_ci(results: Results, gates: Sequence[Gate], junit: str | None) -> None:
+    """The file that --junit names, and the summary of a step of GitHub Actions, where there is one."""
+    if junit is not None:
+        _write_junit(junit, results, gates)
+    if place := os.environ.get(SUMMARY):
+        _write_summary(place, results, gates)
+
+
+def _write_junit(file: str, results: Results, gates: Sequence[Gate]) -> None:
     """One test case for each gate. A crossed one is a failure and an undecided one an error: neither passes."""
     from lengthwise.report.sentence import said
 
@@ -38,13 +45,11 @@ def write_junit(file: str, results: Results, gates: Sequence[Gate]) -> None:
     atomic_write_text(named_path(file, what="--junit"), f"{text}\n")
 
 
-def write_summary(results: Results, gates: Sequence[Gate]) -> None:
-    """Sentence, gates, picture and table into the summary of a step of GitHub Actions; elsewhere nothing.
+def _write_summary(place: str, results: Results, gates: Sequence[Gate]) -> None:
+    """Sentence, gates, picture and table into the summary of a step.
 
     The picture is the one of the terminal: a summary shows no images but those of other servers.
     """
-    if not (place := os.environ.get(SUMMARY)):
-        return
     from lengthwise.report.sentence import said
     from lengthwise.report.tables import in_order, rows_table
     from lengthwise.report.terminal import pictures

@@ -15,6 +15,8 @@ from lengthwise.machine import is_main_process
 if TYPE_CHECKING:
     from lengthwise.results import Results
 
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable of GitHub Actions that names the file of a step's summary."""
 _ABOVE = Parameter(
     help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
     "with 5 if it is above but within rounding.",

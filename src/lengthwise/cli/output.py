@@ -5,14 +5,14 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.cli.ci import write_junit, write_summary
-from lengthwise.cli.gates import Gate, exit_code
-from lengthwise.errors import Interrupted
+from lengthwise.cli.gates import SUMMARY, Gate, exit_code
+from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
@@ -45,15 +45,23 @@ def show(
     return print_judged(results, output, judge(results), junit)
 
 
+def needed(folder: str | None, what: str, example: str) -> str:
+    """The folder of `--out`; UsageError without one, which says `what` needs it."""
+    if folder is None:
+        raise UsageError(f"{what} needs a folder to write to", fix=f"--out {example}")
+    return folder
+
+
 def print_judged(
     results: Results, output: Output, gates: Sequence[Gate] = (), junit: str | None = None
 ) -> int:
     """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
     if is_main_process():
         print_results(results, output, gates)
-        if junit is not None:
-            write_junit(junit, results, gates)
-        write_summary(results, gates)
+        if junit is not None or SUMMARY in os.environ:
+            from lengthwise.cli.ci import write_for_ci
+
+            write_for_ci(results, gates, junit)
     return exit_code(gates)
 
 

@@ -13,11 +13,10 @@ from cyclopts import Parameter
 
 from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
-from lengthwise.cli.output import print_plan, print_report, print_results, print_table, show
+from lengthwise.cli.output import needed, print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject
-from lengthwise.versions import need
 
 if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
@@ -84,10 +83,9 @@ def extend(
     how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
     if dry_run:
         print_plan(plan_extended(model, method, **how), as_json=as_json)
-    elif out is None:
-        raise UsageError("extending needs a folder to write to", fix="--out models/NAME")
-    else:
-        print_plan(save_extended(model, method, out, **how), as_json=as_json, caption="what was done")
+        return
+    target = needed(out, "extending", "models/NAME")
+    print_plan(save_extended(model, method, target, **how), as_json=as_json, caption="what was done")
 
 
 def train(
@@ -126,9 +124,7 @@ def train(
         return
     if devices is not None:
         raise UsageError("--devices requires --dry-run")
-    if output.out is None:
-        raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
-
+    needed(output.out, "training", "runs/NAME")
     # The Trainer takes seconds to import, which neither a dry run nor a mistake needs.
     from lengthwise.training import train as run_recipe
 
@@ -170,9 +166,8 @@ def import_(source: str, *, output: Output) -> None:
     """
     from lengthwise.evaluation.lm_eval_output import import_lm_eval
 
-    if output.out is None:
-        raise UsageError("the run needs a folder", fix="--out runs/NAME")
-    print_results(import_lm_eval(source, output.out, overwrite=output.overwrite), output)
+    target = needed(output.out, "the run", "runs/NAME")
+    print_results(import_lm_eval(source, target, overwrite=output.overwrite), output)
 
 
 def report(
@@ -197,6 +192,8 @@ def report(
         lengthwise report runs/before runs/after --format latex > tables.tex
         lengthwise report plain=runs/limit yarn=runs/limit-yarn --format svg --out figures
     """
+    from lengthwise.versions import need
+
     need("matplotlib")
     from lengthwise.report.run_page import build_report, run_rows, run_tables, write_figures
     from lengthwise.report.writers import to_csv, written
@@ -204,9 +201,7 @@ def report(
     if format == "html":
         print(build_report(runs, out))
     elif format == "svg":
-        if out is None:
-            raise UsageError("--format svg needs a folder for the figures", fix="--out figures")
-        print("\n".join(str(path) for path in write_figures(runs, out)))
+        print(*write_figures(runs, needed(out, "--format svg", "figures")), sep="\n")
     else:
         if format == "csv":
             text = to_csv(run_rows(runs))

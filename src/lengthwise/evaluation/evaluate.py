@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, MinLen
 from cyclopts import Parameter
@@ -18,16 +18,16 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
+from lengthwise.evaluation.lm_eval_output import imported_statistics
 from lengthwise.evaluation.scoring import ranking
 from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
+from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.measure.measurement import About, Item, Measurement, Reads, Record, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Finite, Seed, Whole
+from lengthwise.subjects.reading import Predictor, Reader
 from lengthwise.text.corpus import Corpus
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Reader
 
 
 class Evaluation(Measurement):
@@ -116,8 +116,6 @@ class Evaluation(Measurement):
 
     @property
     def _named(self) -> dict[Family, list[Task]]:
-        from lengthwise.evaluation.tasks import resolve_tasks
-
         return resolve_tasks(self.tasks)
 
     def _asks(self, task: Task) -> bool:
@@ -141,8 +139,6 @@ class Evaluation(Measurement):
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that only tasks outside the run take, unless it is None."""
-        from lengthwise.evaluation.tasks import FAMILIES
-
         for name in sorted(set(given) - self._takes):
             takers = [each.name for each in FAMILIES if any(name in task.takes for task in each.tasks)]
             if takers and getattr(self, name, "") is not None:
@@ -179,7 +175,6 @@ class Evaluation(Measurement):
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
         """The score of each question, with its reply or likelihoods."""
         from lengthwise.evaluation.likelihoods import likelihoods
-        from lengthwise.evaluation.tasks import TASKS
 
         questions: list[Question] = [item.content for item in items]
         prompts = [question.ids for question in questions]
@@ -209,9 +204,7 @@ class Evaluation(Measurement):
         The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set.
         """
         if records and "scores" in records[0]:
-            from lengthwise.evaluation import lm_eval_output
-
-            return lm_eval_output.statistics(records)
+            return imported_statistics(records)
         own = _by_task(records)
         by_task = [task.statistics(own[task.name]) for task in self.own_tasks]
         by_family = [

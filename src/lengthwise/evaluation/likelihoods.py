@@ -22,15 +22,9 @@ def likelihoods(
 ) -> list[list[float]]:
     """log p(answer | prompt) in nats, summed over the answer's tokens, for every answer of every prompt.
 
-    Args:
-        model: loaded, in eval mode.
-        prompts: token ids. Their common beginning is read once.
-        answers: for each prompt the token ids of its answers, none empty.
-        batch_size: how many are read at a time where there is no common beginning.
-
-    Raises:
-        UsageError: more tokens than the model has positions.
-        NonFiniteLogits: logits that are NaN or infinite.
+    What all prompts begin with is read once; without a common beginning `batch_size` texts are read at a time. No
+    answer is empty. UsageError for more tokens than the model has positions, NonFiniteLogits for NaN or infinite
+    logits.
     """
     pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
     rows = [(*prompt, *answer[:-1]) for prompt, answer in pairs]

@@ -59,7 +59,7 @@ def import_lm_eval(source: Path | str, out: Path | str, *, overwrite: bool = Fal
             kind="eval",
             model_name=name,
             config=config,
-            rows=[replace(estimated(statistic), model=name) for statistic in statistics(numbers)],
+            rows=[replace(estimated(statistic), model=name) for statistic in imported_statistics(numbers)],
             notes=_notes(numbers),
             provenance={
                 "model": {"backend": found.get("model_source"), "arguments": asked.get("model_args")},
@@ -74,7 +74,7 @@ def import_lm_eval(source: Path | str, out: Path | str, *, overwrite: bool = Fal
     return results
 
 
-def statistics(records: Iterable[Record]) -> list[Statistic]:
+def imported_statistics(records: Iterable[Record]) -> list[Statistic]:
     """The numbers of an imported run; those that are means, with the totals of each sample."""
     return [
         Statistic.of(Row(model="", **record["row"]), [(one, [score, 1.0]) for one, score in record["scores"]])

@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from lengthwise.measure.difference import check_same_items, holm
-from lengthwise.measure.given import check_second
+from lengthwise.measure.given import check_second, config_of
 from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
 from lengthwise.measure.pair_records import (
     benefit_totals,
@@ -46,10 +46,8 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject
 from lengthwise.subjects.path import reading_path
+from lengthwise.subjects.reading import Predictor, Reader
 from lengthwise.text.tokens import token_pieces
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Reader
 
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
@@ -268,7 +266,7 @@ def run_in_turn(measurement: Comparison, one: Subject, two: Subject, **where: An
     decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
     given = measurement.model_dump(include={"windows", "seed", "batch_size", "bos"})
     kept = KeptPredictions(**given, lengths=_lengths_of_both(measurement, one, two), decode=decode)
-    config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
+    config = config_of(measurement, one)
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:
         opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)

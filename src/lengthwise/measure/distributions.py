@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import locating_bad_logits, require_finite
-from lengthwise.subjects.reading import Read, Rows
+from lengthwise.subjects.reading import Read
+from lengthwise.subjects.rows import Rows
 
 TOP = 64
 """Tokens of each distribution that a log keeps."""

@@ -42,7 +42,11 @@ def named_subject(
 
     UsageError if the text, or its split, is given twice, or the measurement reads no text, or not its tokens alone.
     """
-    subject = model if isinstance(model, Subject) else Subject(model=_name_of(model))
+    if not isinstance(model, Subject):
+        from lengthwise.subjects import as_model
+
+        model = Subject(model=str(model) if isinstance(model, str | Path) else as_model(model).name)
+    subject = model
     options = ("text", *TextOptions.model_fields)
     given = [name for name in options if name in subject.model_fields_set or text is not None]
     if measurement.reads is None and given:
@@ -116,12 +120,6 @@ def config_of(measurement: Measurement, subject: Subject) -> dict[str, Any]:
     return subject.model_dump(mode="json") | measurement.model_dump(mode="json")
 
 
-def _name_of(model: ModelLike) -> str:
-    from lengthwise.subjects import as_model
-
-    return str(model) if isinstance(model, str | Path) else as_model(model).name
-
-
 def second_subject(measurement: Measurement, subject: Subject) -> Subject | None:
     """How the second model is loaded, beside the first as `subject` says; None where the settings name none.
 
@@ -153,10 +151,8 @@ def check_second(
 ) -> None:
     """Raise UsageError unless a measurement that has a second model has it once, and another has none.
 
-    Args:
-        measurement, subject: what is measured.
-        other: the second model, where it is given as an object.
-        in_memory: whether the first model was given as an object. It may then differ from the model of that name.
+    `other` is the second model, where it is given as an object. A first model that was given so (`in_memory`) may
+    differ from the model of that name.
     """
     kind, name = measurement.about.kind, measurement.about.second
     named = None if name is None else getattr(measurement, name)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, combinations_with_replacement
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,11 +27,9 @@ from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
-from lengthwise.subjects.reading import Reading, Rows, Want
+from lengthwise.subjects.reading import Predictor, Reading, Want
+from lengthwise.subjects.rows import Rows
 from lengthwise.text import view
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor
 
 _CONTEXT_BINS = 5
 _POSITION_BINS = 8

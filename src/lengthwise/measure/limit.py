@@ -32,12 +32,12 @@ from lengthwise.measure.measurement import About, Item, Record, WindowMeasuremen
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
+from lengthwise.subjects.reading import Branch, Predictor, Reader, Reading
 from lengthwise.text import view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lengthwise.subjects import Predictor, Reader
 
 _BINS_PER_REFERENCE = 8
 _STEPS_PER_DOUBLING = 3
@@ -246,8 +246,6 @@ class Limit(WindowMeasurement):
         """The loss of each target beyond R, after the end of its context."""
         import torch
 
-        from lengthwise.subjects import Reading
-
         reference, found = self.sizes[1], []
         for group in in_groups(self._short_views, self.batch_size):
             readings = [
@@ -274,7 +272,6 @@ class Limit(WindowMeasurement):
 
         `tokens` are read once; by an endpoint, once for each repetition too.
         """
-        from lengthwise.subjects import Branch, Reading
 
         length, reference, _ = self.sizes
         passages = [(place, ids[start : start + self.passage]) for place, start in asked]

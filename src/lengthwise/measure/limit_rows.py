@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS, H
 from lengthwise.measure.measurement import Item, Record
 from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Row
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Reader
+from lengthwise.subjects.reading import Reader
 
 _SHOWN_BINS = 32
 Limit = Any

@@ -35,11 +35,11 @@ from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
+from lengthwise.subjects.reading import Predictor, Reader, Reading, Want
 from lengthwise.text import view
 from lengthwise.text.encoding import known_ids
 
 if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Reader
     from lengthwise.text import Corpus, TokenDocuments
 
 
@@ -184,7 +184,6 @@ class LongPpl(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
-        from lengthwise.subjects import Reading
 
         for item in items:
             text, found = item.content
@@ -219,7 +218,6 @@ class LongPpl(WindowMeasurement):
             the evaluator's losses with all context, one for each of its tokens but the first.
         """
         from lengthwise.measure.distributions import in_step, jeffreys, losses_of
-        from lengthwise.subjects import Reading, Want
 
         short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
         ids, offsets = _encode(evaluator, text)

@@ -17,16 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Seed, Settings
+from lengthwise.subjects.reading import Predictor, Read, Reader, Reading
 from lengthwise.text.tokens import Window, resolve_bos, sample_windows
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Read, Reader, Reading
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -35,8 +33,8 @@ Record = dict[str, Any]
 
 FEW = "The text holds"
 """How a note begins that says that a text has fewer stretches than wanted."""
-
-
+LENGTHS = (256, 512, 1024)
+"""Context lengths where the user names none."""
 Reads = Literal["tokens", "characters", "either", "questions"]
 """What `items` takes: tokens; for characters the corpus and its tokens; either of both; for questions a corpus."""
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
 from numpy.typing import NDArray
 
-from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
+from lengthwise.measure.measurement import LENGTHS, About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
+from lengthwise.subjects.reading import Predictor, Reader, Reading, Want, check_wants
 from lengthwise.text import view
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Reader
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
@@ -64,11 +62,7 @@ class Misalignment(WindowMeasurement):
         ),
     )
 
-    lengths: Annotated[tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Parameter(metavar="TOKENS")] = (
-        256,
-        512,
-        1024,
-    )
+    lengths: Annotated[tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Parameter(metavar="TOKENS")] = LENGTHS
     """Context lengths in tokens, the L of Eq. 2."""
     windows: Count = 16
     """Windows of text at each length."""
@@ -89,8 +83,6 @@ class Misalignment(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse a model that does not give what the lattice compares."""
-        from lengthwise.subjects import Want
-        from lengthwise.subjects.reading import check_wants
 
         if self.estimator == "lattice":
             check_wants(model, Want.ROWS, **_LATTICE)
@@ -118,7 +110,6 @@ class Misalignment(WindowMeasurement):
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each window's comparisons."""
         from lengthwise.measure import lattice
-        from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
         windows = [item.content[1] for item in items]

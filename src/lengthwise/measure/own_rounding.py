@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lengthwise.subjects.reading import Predictor, Read, Reading
 from lengthwise.subjects.rounding import ELSEWHERE, LEAST, LEAST_ELSEWHERE, beginning
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Read, Reading
 
 BEYOND_ROUNDING = 3.0
 """How many times as far apart as rounding a text read alone and in a longer one must be, to depend on the length."""

@@ -13,10 +13,10 @@ from lengthwise.measure.change_point import EXACT, Stretch, beginning, first_abo
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.results import Row
+from lengthwise.subjects.reading import Read
 
 if TYPE_CHECKING:
     from lengthwise.measure.distributions import RowsApart
-    from lengthwise.subjects import Read
 
 FLOORS = 1.5
 """The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""

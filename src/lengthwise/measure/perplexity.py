@@ -27,16 +27,16 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
+from lengthwise.measure.measurement import LENGTHS, About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
+from lengthwise.subjects.reading import Predictor, Read, Reader, Reading, Want
 from lengthwise.text import view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lengthwise.subjects import Predictor, Read, Reader
 
 KNOTS = (0.5, 1.0, 2.0)
 ORDERS = 4
@@ -69,11 +69,7 @@ class Perplexity(WindowMeasurement):
             "lengthwise ppl ./my-model --adapter runs/lora/model --out runs/ppl",
         ),
     )
-    lengths: Annotated[tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter(metavar="TOKENS")] = (
-        256,
-        512,
-        1024,
-    )
+    lengths: Annotated[tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter(metavar="TOKENS")] = LENGTHS
     """Context lengths in tokens. Each divides the greatest."""
     windows: Count = 32
     """Windows of text, each as long as the greatest length."""
@@ -104,8 +100,6 @@ class Perplexity(WindowMeasurement):
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each window; those at other temperatures come from whole distributions."""
         import torch
-
-        from lengthwise.subjects import Reading, Want
 
         length, bos_id = items[0].longest, self.bos_id(model)
         want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS

@@ -20,7 +20,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge
@@ -31,12 +31,10 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
+from lengthwise.subjects.reading import Predictor, Read, Reader, Reading, Want
 from lengthwise.text import view
 from lengthwise.text.same_ids import check_same_ids, other_ids
 from lengthwise.text.tokens import token_pieces
-
-if TYPE_CHECKING:
-    from lengthwise.subjects import Predictor, Read, Reader, Reading
 
 _FIRST_EDGE = 64
 """The first tokens are one bin: rounding is twice as large there, and a bin of few tokens exceeds the tolerance."""
@@ -182,7 +180,6 @@ class RepeatedWindows(WindowMeasurement):
 
         All but the last token, with its own BOS; whole distributions, of a model that gives them.
         """
-        from lengthwise.subjects import Reading, Want
 
         layout, bos_id, readings = self.layout_of(items), self.bos_id(model), []
         want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS

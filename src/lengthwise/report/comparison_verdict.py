@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -211,7 +212,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     if seen is None:
         return []
     at = _facts(rows, seen)
-    words = _words(seen, at)
+    words = words_of(rows, seen)
     text = _shown(rows, seen, at, words)
     causes = next(each for _, applies, each in CAUSES if applies(seen, at)).format(**words)
     warmed = ""
@@ -231,41 +232,24 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     return [" ".join(part for part in (text, causes, better, note, warmed) if part), used_alike(whole)[1]]
 
 
-def _facts(rows: Sequence[Row], seen: Evidence) -> dict[str, float]:
+def _facts(rows: Sequence[Row], seen: Evidence) -> defaultdict[str, float]:
     """The numbers that sentences and causes ask for; 0 where there is none."""
     whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
     longest = max(row.length or 0 for row in whole)
-    at = {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)}
+    at = defaultdict(float, {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)})
     for metric in ("largest", "prefix_cache"):
         at[metric] = max((row.value or 0.0 for row in whole if row.metric == metric), default=0.0)
     curve, tolerances = difference_curve(rows), tolerances_of(rows)
-    early = [part for part in curve if part.end <= at.get("cached_from", 0)]
+    early = [part for part in curve if part.end <= at["cached_from"]]
     exact = bool(early) and all(p.mean <= tolerances.get((p.begin, p.end), at["tolerance"]) for p in early)
-    names = (
-        "cached_from",
-        "floor_a",
-        "floor_b",
-        "more_rows",
-        "other_ids",
-        "windows_apart",
-        "loss_a",
-        "one_sided",
-        "by_length_a",
-        "by_length_b",
-    )
-    return {
-        **dict.fromkeys(names, 0.0),
-        **at,
-        "longest": longest,
-        "exact": float(exact),
-        "decoded": float(all(part.begin for part in curve)),
-        "mean": mean(curve),
-        "moves": float(seen.moves),
-    }
+    at |= {"longest": longest, "exact": float(exact), "mean": mean(curve), "moves": float(seen.moves)}
+    at["decoded"] = float(all(part.begin for part in curve))
+    return at
 
 
-def _words(seen: Evidence, at: Mapping[str, float]) -> dict[str, Any]:
-    """What the sentences of the tables name."""
+def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
+    """What the sentences by pattern name."""
+    at = _facts(rows, seen)
     low, high = seen.place or (0, 0)
     longest, apart = int(at["longest"]), high > low
     return {

@@ -237,15 +237,10 @@ def curve_picture(
 ) -> Picture | None:
     """The panels that have curves, by heading, in rows of `columns`, with one legend; None if there are none.
 
-    A label has the same colour in all panels.
-
-    Args:
-        across, up: what the axes are; the vertical one has one scale for all panels if `share_y`.
-        words: what the alternative text says besides the ends of the curves.
-        levels: values that get a horizontal line.
-        from_zero: headings of the panels whose vertical axis begins at 0.
-        dress: sets a panel's horizontal axis up, given its heading and every x of its curves, and draws what else
-            belongs into it.
+    A label has the same colour in all panels. `across` and `up` are what the axes are; the vertical one has one scale
+    for all panels if `share_y`, and begins at 0 in the panels `from_zero`. `words` is what the alternative text says
+    besides the ends of the curves; `levels` get a horizontal line. `dress` is given a panel, its heading and every x
+    of its curves, sets its horizontal axis up, and draws what else belongs into it.
     """
     panels = {heading: curves for heading, curves in panels.items() if curves}
     if not panels:

@@ -47,15 +47,10 @@ def render_page(
     notices: Sequence[str] = (),
     partial: bool = False,
 ) -> str:
-    """The page as one HTML text.
+    """The page as one HTML text: under its title the lead, `notices` that must not be overlooked, and the sections.
 
-    Args:
-        title: heading and window title.
-        lead: one or a few sentences under it: what the page says.
-        sections: the parts; more than two get a list of links.
-        provenance: what each result comes from, by heading; nested settings are set out as `a.b`.
-        notices: sentences that must not be overlooked, set off under the lead.
-        partial: marks the title: results are missing.
+    More than two sections get a list of links. `provenance` is what each result comes from, by heading; nested
+    settings are set out as `a.b`. `partial` marks the title: results are missing.
     """
     names = [picture.name for section in sections for picture in section.figures]
     assert len(names) == len(set(names)), f"two pictures of one name (their ids would clash): {sorted(names)}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.results import Results
+from lengthwise.versions import need
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ def html(results: Results) -> str:
 
 def picture(results: Results, name: str | None) -> Figure:
     """See `Results.picture`."""
+    need("matplotlib")
     from lengthwise.report.figures import figures_of
     from lengthwise.report.tables import in_order, tasks_in_order
 

@@ -84,14 +84,14 @@ def _changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
         if value == before:
             continue
         if name in ("kv_cache", "quantize") and bits:
-            found.append(f"{bits[1]}-bit weights" if name == "quantize" else f"{_a(bits[1])}-bit cache")
+            found.append(
+                f"{bits[1]}-bit weights"
+                if name == "quantize"
+                else f"a{'n' * (bits[1] == '8')} {bits[1]}-bit cache"
+            )
         else:
             found.append(f"{name}={value}" if value is not None else f"no {name}")
     return f" with {' and '.join(found)}" if found else ""
-
-
-def _a(bits: str) -> str:
-    return f"an {bits}" if bits == "8" else f"a {bits}"
 
 
 # "size" is the mean of |log p B - log p A| where both sides differ, "whole" of all tokens, with its interval.
@@ -119,35 +119,22 @@ USED = {
 def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     # What only one verb needs is not loaded to answer for others.
     from lengthwise.report.comparison_evidence import evidence
-    from lengthwise.report.comparison_verdict import verdict
+    from lengthwise.report.comparison_verdict import verdict, words_of
 
     seen = evidence(rows)
     if seen is None:
         return Said("no difference was measured")
-    whole = [row for row in rows if row.is_whole and row.distance is None]
-    longest = max(row.length or 0 for row in whole)
-    at = {row.metric: row for row in whole if row.length in (longest, None)}
-    number = {metric: row.value or 0.0 for metric, row in at.items()}
-    low, high = seen.place or (0, 0)
-    apart = APART[seen.pattern].format(
-        size=seen.size,
-        whole=row_text(at["difference"]),
-        longest=longest,
-        low=high if seen.moves else low,
-        high=high,
-        before=seen.before,
-        until=f" up to {seen.until:,}" if seen.until else "",
-        cached=f", once a cache is read (from token {number['cached_from']:,.0f} on)"
-        if number.get("cached_from")
-        else "",
-        windows=number.get("windows_apart", 0.0),
-        unstable="A" if number.get("floor_a", 0.0) > number.get("floor_b", 0.0) else "B",
+    words = words_of(rows, seen)
+    difference = next(
+        row for row in rows if row.is_whole and (row.metric, row.length) == ("difference", words["longest"])
     )
+    words |= {"whole": row_text(difference), "until": f" up to {seen.until:,}" if seen.until else ""}
+    apart = APART[seen.pattern].format(**words)
     if seen.moves:
-        apart = f"{row_text(at['difference'])} nats per token apart, from a token that moves with the window"
+        apart = f"{words['whole']} nats per token apart, from a token that moves with the window"
     decided = seen.pattern not in ("undecided", "unstable")
     kept = [row for row in rows if row.metric == "benefit_kept"] if decided else []
-    return Said(f"{apart}; {USED[seen.use]}" if decided else apart, [at["difference"], *kept], verdict(rows))
+    return Said(f"{apart}; {USED[seen.use]}" if decided else apart, [difference, *kept], verdict(rows))
 
 
 def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:

@@ -46,14 +46,9 @@ MOST_COLUMNS = 6
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval, where there is one.
+    """A number with its 95 % interval, where there is one; None where it is undefined.
 
-    Args:
-        value: the number; None where it is undefined.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        signed: write a plus sign too (for differences).
-        at_least: the value is a lower bound.
+    `signed` writes a plus sign too (for differences); `at_least` says that the value is a lower bound.
     """
 
     value: float | None

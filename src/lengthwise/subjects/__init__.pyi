@@ -14,7 +14,7 @@ from lengthwise.subjects.reading import Predictor as Predictor
 from lengthwise.subjects.reading import Read as Read
 from lengthwise.subjects.reading import Reader as Reader
 from lengthwise.subjects.reading import Reading as Reading
-from lengthwise.subjects.reading import Rows as Rows
 from lengthwise.subjects.reading import Want as Want
-from lengthwise.subjects.reading import naming_bad_logits as naming_bad_logits
+from lengthwise.subjects.rows import Rows as Rows
+from lengthwise.subjects.rows import naming_bad_logits as naming_bad_logits
 from lengthwise.subjects.weights import target_losses as target_losses

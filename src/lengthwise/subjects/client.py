@@ -70,15 +70,10 @@ class Refused(LengthwiseError):
 
 
 class Client:
-    """Speaks JSON with one endpoint.
+    """Speaks JSON with one endpoint. `url` is that of the OpenAI-style API, mostly with /v1 at its end.
 
-    Args:
-        url: of the OpenAI-style API, mostly with /v1 at its end.
-        options: how it is asked.
-
-    Raises:
-        MissingError: a header is to be an environment variable that is not set.
-        UsageError: no such URL can be, or it holds a password or a query, which results would record.
+    MissingError if a header is to be an environment variable that is not set. UsageError if no such URL can be, or it
+    holds a password or a query, which results would record.
     """
 
     def __init__(self, url: str, options: ServerOptions | None = None) -> None:
@@ -106,10 +101,15 @@ class Client:
 
     def get(self, url: str) -> Any:
         """The JSON at `url`; MissingError if there is no server, else as `post`."""
-        return self._run("GET", url, [None])[0]
+        return self.post(url, [None], method="GET")[0]
 
     def post(
-        self, url: str, bodies: Sequence[dict[str, Any]], *, answered: Callable[[int], None] = lambda _: None
+        self,
+        url: str,
+        bodies: Sequence[Any],
+        *,
+        answered: Callable[[int], None] = lambda _: None,
+        method: str = "POST",
     ) -> list[Any]:
         """The JSON answers to `bodies`, in order; at most `concurrency` under way at a time.
 
@@ -119,28 +119,7 @@ class Client:
             Refused: the server will not answer, whatever the attempt.
             LengthwiseError: nothing was answered for as long as `patience`, whatever the failures meanwhile.
         """
-        return self._run("POST", url, bodies, answered=answered)
 
-    def complete(
-        self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
-    ) -> list[Any]:
-        """The answers of a served model; each is so many `tokens` in the progress, by default those of its prompt."""
-        common = {"model": model, "max_tokens": 1, "temperature": 0}
-        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
-
-        def answered(index: int) -> None:
-            advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
-
-        return self.post(f"{self.url}/completions", bodies, answered=answered)
-
-    def _run(
-        self,
-        method: str,
-        url: str,
-        bodies: Sequence[Any],
-        *,
-        answered: Callable[[int], None] = lambda _: None,
-    ) -> list[Any]:
         async def answers() -> list[Any]:
             silence = _Silence()
             # A request may wait for the others as long as they take.
@@ -169,6 +148,18 @@ class Client:
         # A loop in a thread of its own, so also inside a notebook's loop; Ctrl-C here cancels what is under way.
         with start_blocking_portal() as portal:
             return portal.call(answers)
+
+    def complete(
+        self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
+    ) -> list[Any]:
+        """The answers of a served model; each is so many `tokens` in the progress, by default those of its prompt."""
+        common = {"model": model, "max_tokens": 1, "temperature": 0}
+        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
+
+        def answered(index: int) -> None:
+            advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
+
+        return self.post(f"{self.url}/completions", bodies, answered=answered)
 
     async def _watch(self, silence: _Silence) -> None:
         """End the run when nothing was answered for too long: a server may hang, or drip a body that never ends."""

@@ -36,7 +36,9 @@ from lengthwise.subjects.probing import (
     served_tokenizer,
     version_of,
 )
-from lengthwise.subjects.reading import Ends, Read, Reading, Rows, Tokens, Want, check_wants
+from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want, check_wants
+from lengthwise.subjects.rows import Rows
+from lengthwise.text import tokenizer_fingerprint
 
 
 class Endpoint:
@@ -187,16 +189,10 @@ class Endpoint:
     def _decoded(
         self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool
     ) -> list[Tensor]:
-        """-log p of the last N labels of each view, each as the one token that is generated after its prefix.
+        """-log p of the last N labels of each view [T], each as the one token that is generated after its prefix.
 
-        The prefixes of a view grow by a token, so a server with a prefix cache reads all but the newest from it.
-
-        Args:
-            views, labels: tokens [T] each, and what follows the last N of them.
-            cold: give every request a salt of its own, which keeps vLLM from using its prefix cache.
-
-        Raises:
-            UsageError: the server gives no log-probability of a token that we choose.
+        The prefixes of a view grow by a token, so a server with a prefix cache reads all but the newest from it. If
+        `cold`, every request has a salt of its own, which keeps vLLM from using its prefix cache.
         """
         values, texts = [], []
         for view, following in zip(views, labels, strict=True):
@@ -295,8 +291,6 @@ class Endpoint:
 
     def fingerprint(self) -> dict[str, str]:
         """What can be known of a served model: its name, what it was loaded from, its maximum, the tokenizer."""
-        from lengthwise.text import tokenizer_fingerprint
-
         return {
             "served name": self.served_model,
             "served weights": str(self._card.get("root")),

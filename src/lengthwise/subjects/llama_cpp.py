@@ -26,8 +26,9 @@ from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want
 from lengthwise.subjects.rounding import beginning
+from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.streamed_rows import StreamedRows
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint

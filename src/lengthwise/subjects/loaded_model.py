@@ -25,7 +25,8 @@ from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import KINDS, Dtype, Subject, kind_of
 from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.pieces import read_along
-from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, naming_bad_logits
+from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want
+from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
 from lengthwise.text import tokenizer_fingerprint
 
@@ -205,7 +206,7 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
             subject.model,
             served_model=subject.served_model,
             tokenizer=subject.tokenizer or tokenizer,
-            server=subject.of_server(),
+            server=subject,
         )
     else:
         same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})

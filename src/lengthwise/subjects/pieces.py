@@ -62,17 +62,10 @@ class PieceReader:
 
     @torch.no_grad()
     def read(self, tokens: NDArray[np.integer] | Tensor, real: Tensor | None = None) -> Tensor:
-        """Read the next tokens of every sequence.
+        """Read the next tokens [B, T] of every sequence: what `Weights.head` takes for them, [B, T, ...].
 
-        Args:
-            tokens: ids [B, T].
-            real: [B, T], 0 where a token is padding; None if none is. See `takes_padding`.
-
-        Returns:
-            What `Weights.head` takes for these tokens, [B, T, ...].
-
-        Raises:
-            UsageError: the model keeps no key-value cache that can be continued, or cannot use the given one.
+        `real` [B, T] is 0 where a token is padding (see `takes_padding`). UsageError if the model keeps no key-value
+        cache that can be continued, or cannot use the given one.
         """
         # A copy: documents are read-only.
         ids = torch.as_tensor(tokens if isinstance(tokens, Tensor) else np.array(tokens, dtype=np.int64))
@@ -102,18 +95,10 @@ class PieceReader:
     def read_beside(
         self, tokens: NDArray[np.integer], positions: NDArray[np.integer], allowed: Tensor
     ) -> Tensor:
-        """Read tokens of one sequence at positions of their own, and forget them.
+        """Read tokens [N] of one sequence at positions [N] of their own, and forget them: as `read`, [N, ...].
 
-        Args:
-            tokens, positions: [N].
-            allowed: [N, tokens read + N], True where a token attends.
-
-        Returns:
-            As `read`, [N, ...].
-
-        Raises:
-            UsageError: the cache drops or moves what it was given, or the model takes no position ids, or has layers
-                for which no mask can be made.
+        `allowed` [N, tokens read + N] is True where a token attends. UsageError if the cache drops or moves what it
+        was given, or the model takes no position ids, or has layers for which no mask can be made.
         """
         cache, model = self._continued, self._model
         if not self.takes_padding or not accepted(model.model, position_ids=None):
@@ -162,14 +147,9 @@ class PieceReader:
         return model.at_head(hidden), cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
-        """A reader that continues from here on its own.
+        """A reader that continues from here on its own, with `rows` copies of the one sequence side by side.
 
-        Args:
-            rows: how many copies of the one sequence read so far continue side by side; None leaves the rows.
-            keep: whether this reader will read on; if not, the fork takes its memory.
-
-        Raises:
-            UsageError: as `read`.
+        Where this reader will not read on (`keep` is False), the fork takes its memory.
         """
         fork = copy.copy(self)
         if self._mask is None:
@@ -301,15 +281,8 @@ def layer_masks(
 ) -> Tensor | dict[str, Tensor]:
     """What a forward pass takes as `attention_mask` so that each layer sees what its kind does of `allowed`.
 
-    Args:
-        config: the model's text configuration.
-        allowed: [N, K], True where a token attends in a layer that sees everything.
-        positions: of the tokens, [N].
-        keys: positions of what they attend to, [K].
-        dtype: the model's.
-
-    Returns:
-        One mask [1, 1, N, K], or one for each kind of layer.
+    `allowed` [N, K] is True where a token attends in a layer that sees everything; `positions` [N] are those of the
+    tokens, `keys` [K] of what they attend to. Gives one mask [1, 1, N, K], or one for each kind of layer.
     """
     masks = {}
     for kind in kinds_of(config):

@@ -185,13 +185,7 @@ def bytes_saved(layers: Iterable[nn.Linear], method: str, *, itemsize: int) -> i
 
 
 def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:
-    """The time of the matrix products alone, and a sentence on where it comes from.
-
-    Args:
-        operations: floating-point operations of all matrix products.
-        device: a torch device.
-        dtype: of the products.
-    """
+    """The time of the matrix products alone, and a sentence on where it comes from."""
     rate = product_rate(device, dtype)
     return round(operations / rate, 1), (
         f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "

@@ -106,12 +106,6 @@ def check_length(
 
     The first half has to give what it gives alone. With other tokens near the end, what follows them has to change,
     and nothing before them. Where the tokenizer has a BOS, a text has to give other numbers with it.
-
-    Args:
-        log_probs_of: gives log p of each token of prompts but the first.
-        url: names the server.
-        tokenizer: the model's.
-        length: tokens of the prompt.
     """
     drawn = np.random.default_rng(0).choice(_ids(tokenizer), size=(2, length)).tolist()
     bos = tokenizer.bos_token_id

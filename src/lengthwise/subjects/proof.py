@@ -160,16 +160,13 @@ def check_blind(
 ) -> None:
     """Compare the first rows of the longest texts so far with those of their beginning, which is read alone.
 
-    Args:
-        ids: whole texts, [B, T].
-        rows: what the head takes for them, [B, T, ...].
-        run: one pass: ids -> rows.
-        proofs: what is known of the model.
-        coarse: whether what is read at once is rounded together, so that differences as in 16 bits are none.
-        name: the model's.
+    UsageError where they differ by more than rounding: rows change with the tokens that follow them.
 
-    Raises:
-        UsageError: it is not rounding that they differ by: rows change with the tokens that follow them.
+    Args:
+        ids, rows: whole texts [B, T], and what the head takes for them [B, T, ...].
+        run: one pass: ids -> rows.
+        proofs, name: what is known of the model, and its name.
+        coarse: whether what is read at once is rounded together, so that differences as in 16 bits are none.
     """
     length = ids.shape[1]
     size = min(BEGINNING, length // 2)

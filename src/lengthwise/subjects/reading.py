@@ -2,27 +2,27 @@
 
 A measurement makes `Reading`s. A `Predictor` reads them its own way and along its own path: in one pass or in pieces,
 sharing what they have in common or not, in one batch or in several. What comes back does not depend on that.
+
+Importing this loads no torch.
 """
 
 from __future__ import annotations
 
 import enum
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, locating_bad_logits, require_finite
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lengthwise.subjects.path import ReadingPath
+    from lengthwise.subjects.rows import Rows
 
 Tokens = tuple[int, ...]
 """Token ids of a prompt."""
@@ -62,76 +62,17 @@ class Reading:
     want: Want = Want.LOSS
 
 
-class Rows(ABC):
-    """The distributions of the next token after the T tokens of a reading, a few rows at a time; no [T, V] is made.
+def _no_losses() -> Tensor:
+    import torch
 
-    Rows are asked for in ascending order, so that a subject may read its text on the way.
-    """
-
-    vocab_size: int
-    device: torch.device = torch.device("cpu")
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """T."""
-
-    @abstractmethod
-    def logits(self, rows: slice) -> Tensor:
-        """Logits up to a constant, [n, V], in float32 (float64 of a float64 model).
-
-        Raises:
-            NonFiniteLogits: NaN or an infinity; its position counts from the first of `rows`.
-        """
-
-    def log_p(self, rows: slice) -> Tensor:
-        """log p of every token, [n, V]."""
-        return self.logits(rows).log_softmax(dim=-1)
-
-    def chunks(self, first: int = 0, end: int | None = None) -> Iterator[slice]:
-        """The rows from `first` on, up to `end`, as many at a time as fit in memory."""
-        size, end = chunk_rows(self.vocab_size, self.device), len(self) if end is None else end
-        for begin in range(first, end, size):
-            yield slice(begin, min(begin + size, end))
-
-    @torch.no_grad()
-    def score(
-        self, score: Callable[[Tensor, slice], Tensor], *, first: int = 0, end: int | None = None
-    ) -> Tensor:
-        """`score` of every row from `first` on, up to `end`: fp64 [N, ...], on the CPU.
-
-        Args:
-            score: (logits [n, V], the slice of rows that they are of) -> [n, ...].
-            first, end: the rows that count.
-
-        Raises:
-            NonFiniteLogits: a score is NaN or infinite; its position is the row.
-        """
-        parts = []
-        for rows in self.chunks(first, end):
-            with locating_bad_logits(rows.start):
-                scores = score(self.logits(rows), rows)
-                require_finite(scores)
-            parts.append(scores.cpu().double())
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
-
-    def losses(self, labels: NDArray[Any] | Tensor, *, first: int | None = None) -> Tensor:
-        """-log p of the tokens after the last N rows, or after N from `first` on: fp64 [N], nats, on the CPU."""
-        # A copy: documents are read-only views of the token cache, which torch does not take.
-        given = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, dtype=np.int64))
-        targets, begin = given.to(self.device), len(self) - len(given) if first is None else first
-
-        def losses(logits: Tensor, rows: slice) -> Tensor:
-            own = targets[rows.start - begin : rows.stop - begin]
-            return torch.nn.functional.cross_entropy(logits, own, reduction="none")
-
-        return self.score(losses, first=begin, end=begin + len(targets))
+    return torch.empty(0, dtype=torch.float64)
 
 
 @dataclass(eq=False, kw_only=True)
 class Read:
     """What a reading gave."""
 
-    losses: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    losses: Tensor = field(default_factory=_no_losses)
     """-log p of its labels, fp64 [N], nats, on the CPU; none where whole distributions are wanted."""
     branches: Sequence[Tensor] = ()
     """The same of each of its branches."""
@@ -248,18 +189,3 @@ def check_wants(model: Predictor, want: Want, *, needs: str, fix: str) -> None:
             expected="a model whose weights are loaded here, or that llama.cpp reads",
             fix=fix,
         )
-
-
-@contextmanager
-def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Iterator[None]:
-    """Add the model's name and the text to a `NonFiniteLogits` raised inside, unless it has them.
-
-    `text` is in words, or a function of the reading where several are read together.
-    """
-    try:
-        yield
-    except NonFiniteLogits as error:
-        if error.text is not None:
-            raise
-        words = text if isinstance(text, str) else text(error.view or 0)
-        raise NonFiniteLogits(error.position, model=model.name, text=words) from error

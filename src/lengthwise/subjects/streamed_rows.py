@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lengthwise.subjects.reading import Rows
+from lengthwise.subjects.rows import Rows
 
 HELD_BYTES = 2**30
 """The most bytes of logits held for a text while another one is read; a longer text is read again."""

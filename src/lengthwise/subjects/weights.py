@@ -33,7 +33,7 @@ from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
 from lengthwise.subjects.path import ChosenCache, ReadingPath
 from lengthwise.subjects.proof import Proofs, check_blind, one_pass
-from lengthwise.subjects.reading import Rows
+from lengthwise.subjects.rows import Rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,13 +223,9 @@ def target_losses(
     """-log p(label) of every row: fp64 [N], nats, on the CPU.
 
     Args:
-        model: the model.
-        hidden: what `model.hidden_states` gives, [N, ...].
+        model, hidden: what `model.hidden_states` gave, [N, ...].
         labels: the token that follows each row, [N].
-        first: position of the first row in the text, for errors.
-
-    Raises:
-        NonFiniteLogits: a loss is NaN or infinite; its position counts from `first`.
+        first: position of the first row in the text, from which that of a NonFiniteLogits counts.
     """
     with locating_bad_logits(first):
         return WeightsRows(model, hidden).losses(labels)

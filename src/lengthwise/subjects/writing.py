@@ -110,12 +110,8 @@ def alike(one: Sequence[int], other: Sequence[int]) -> int:
 def decode(model: Weights, reader: PieceReader, last: Tensor, replies: Replies, *, all_of_it: bool) -> Tensor:
     """Write replies from a reader of their prompts: what the head takes for each token [B, N, ...].
 
-    Args:
-        model: the model.
-        reader: has read the prompts.
-        last: what the head takes for their last tokens, [B, ...].
-        replies: those to write; nothing is in them yet.
-        all_of_it: go on to the last token, whatever ends the replies.
+    `last` [B, ...] is what it takes for the last tokens of the prompts. Nothing is in `replies` yet; with `all_of_it`
+    they are written to the last token, whatever ends them.
     """
     states = [last]
     while replies.add(model.head.logits(states[-1])) or (all_of_it and not replies.full):

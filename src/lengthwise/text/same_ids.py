@@ -15,10 +15,7 @@ _DOCUMENTS, _CHARACTERS = 8, 20_000
 def check_same_ids(one: Any, other: Any, corpus: Any, documents: TokenDocuments) -> None:
     """Raise UsageError unless two tokenizers make the same ids of a text, and add no more than a BOS of their own.
 
-    Args:
-        one, other: the tokenizers.
-        corpus: the raw text, if there is one.
-        documents: the text in tokens of the first.
+    `corpus` is the raw text, if there is one; `documents` are the text in tokens of the first.
     """
     if isinstance(corpus, Corpus):
         some = itertools.islice(corpus.documents.values(), _DOCUMENTS)

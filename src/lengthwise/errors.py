@@ -7,7 +7,7 @@ exits with its `exit_code`. Any other exception is a bug and keeps its traceback
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 THRESHOLD_CROSSED = 4
@@ -110,6 +110,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else "one of: " + ", ".join(names)
+
+
+def require_known(name: str, valid: Collection[str], problem: str, *, fix: str | None = None) -> None:
+    """Raise UsageError with the nearest valid name unless `name` is one; it stands behind the `problem`."""
+    if name not in valid:
+        raise UsageError(f"{problem} {name!r}", expected=nearest(name, valid), fix=fix)
 
 
 def shown(value: object) -> str:

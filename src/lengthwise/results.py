@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import SkipJsonSchema
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.files import read_json
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ class Results:
         """
         names = [each.name for each in fields(Row)]
         for name in wanted:
-            if name not in names:
-                raise UsageError(f"a row has no field {name!r}", expected=nearest(name, names))
+            require_known(name, names, "a row has no field")
         return [row for row in self.rows if all(getattr(row, k) == v for k, v in wanted.items())]
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -81,12 +81,12 @@ def before_each_step(look: Callable[[Any], None]) -> Any:
     import torch
     from transformers import TrainerCallback
 
-    class BeforeEachStep(TrainerCallback):
+    class _BeforeEachStep(TrainerCallback):
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             given = [p.grad for p in kwargs["model"].parameters() if p.grad is not None]
             look(torch.nn.utils.get_total_norm(given))
 
-    return BeforeEachStep()
+    return _BeforeEachStep()
 
 
 LAYERED_ROPE = {"yarn": "5.9", "longrope": "5.21"}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 from annotated_types import Ge
 from pydantic import model_validator
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.settings import Finite, Settings
 
 if TYPE_CHECKING:
@@ -143,10 +143,7 @@ class Objective(Settings):
 
     @model_validator(mode="after")
     def _has_a_meaning(self) -> Self:
-        if self.divergence not in DIVERGENCES:
-            raise UsageError(
-                f"unknown divergence {self.divergence!r}", expected=nearest(self.divergence, DIVERGENCES)
-            )
+        require_known(self.divergence, DIVERGENCES, "unknown divergence")
         entry = DIVERGENCES[self.divergence]
         if self.detach not in entry.detach:
             raise UsageError(

@@ -21,7 +21,7 @@ from lengthwise.checkpoints.resolve import (
     resolve,
     unloadable,
 )
-from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
+from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count, slowdown, usable_device
 from lengthwise.settings import Dtype
@@ -47,8 +47,7 @@ def load_weights(
     tp_plan: Literal["auto"] | None = None,
 ) -> tuple[Any, Any, str]:
     """The model in eval mode, its tokenizer, and where it came from; see `lengthwise.load`."""
-    if dtype != "auto" and dtype not in DTYPES:
-        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, ["auto", *DTYPES]))
+    require_known(dtype, ["auto", *DTYPES], "unknown dtype")
     torch_dtype = DTYPES.get(dtype, "auto")
     placed = {"device": None if device == "auto" else device, "device_map": device_map, "tp_plan": tp_plan}
     placed = {name: where for name, where in placed.items() if where is not None}

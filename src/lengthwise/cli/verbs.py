@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from lengthwise.cli import gates
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
 from lengthwise.cli.output import needed, print_plan, print_report, print_results, print_table, show
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject
 
@@ -257,8 +257,7 @@ def cp(recipe: str, file: str | None = None) -> None:
     from lengthwise.training.recipe import shipped_recipes
 
     shipped = shipped_recipes()
-    if recipe not in shipped:
-        raise UsageError(f"no recipe {recipe!r}", expected=nearest(recipe, shipped))
+    require_known(recipe, shipped, "no recipe")
     target = Path(f"{recipe}.yaml") if file is None else named_path(file, what="FILE")
     if target.is_dir():
         target /= f"{recipe}.yaml"

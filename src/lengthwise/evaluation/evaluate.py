@@ -110,7 +110,6 @@ class Evaluation(Measurement):
 
     @property
     def _families(self) -> dict[Family, list[Task]]:
-        """The tasks of the run, by their families."""
         found = {family: [one for one in own if self._asks(one)] for family, own in self._named.items()}
         return {family: own for family, own in found.items() if own}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import require_known
 from lengthwise.evaluation.aggregation import AGGREGATION
 from lengthwise.evaluation.association import ASSOCIATION
 from lengthwise.evaluation.babilong import BABILONG
@@ -35,13 +35,9 @@ def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
     A group gives all its tasks.
     """
     known = [*(family.name for family in FAMILIES), *TASKS]
+    fix = "lengthwise ls tasks; for tasks of lm-eval run lm_eval, and `lengthwise import`"
     for name in names:
-        if name not in known:
-            raise UsageError(
-                f"unknown task {name!r}",
-                expected=nearest(name, known),
-                fix="lengthwise ls tasks; for tasks of lm-eval run lm_eval, and `lengthwise import`",
-            )
+        require_known(name, known, "unknown task", fix=fix)
     found = {
         family: [task for task in family.tasks if task.name in names or family.name in names]
         for family in FAMILIES

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.files import named_path
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import estimate_difference, few_documents, two_sided_p
@@ -159,8 +159,7 @@ def difference_of_runs(
     plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
     known = {row.metric for row in plain}
     for metric in metrics:
-        if metric not in known:
-            raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
+        require_known(metric, known, "these runs have no metric")
     reference_side, differences = sides.pop(base), []
     for whole, side in sides.items():
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.settings import checked, options_of
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def _scaled(formula: Callable[..., ScaledRope], rope: Rope, **options: Any) -> S
 
 
 def _found(kind: str, table: Mapping[str, MethodEntry], name: str) -> Any:
-    if name not in table:
-        raise UsageError(f"unknown {kind} {name!r}", expected=nearest(name, table))
+    require_known(name, table, f"unknown {kind}")
     module, _, made = table[name].home.rpartition(".")
     return getattr(importlib.import_module(f"{__name__}.{module}"), made)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.results import Results
 from lengthwise.versions import need
 
@@ -36,6 +36,5 @@ def picture(results: Results, name: str | None) -> Figure:
     if not pictures:
         raise UsageError(f"a run of {results.kind!r} with these rows has no picture")
     name = next(iter(pictures)) if name is None else name
-    if name not in pictures:
-        raise UsageError(f"there is no picture {name!r}", expected=nearest(name, pictures))
+    require_known(name, pictures, "there is no picture")
     return pictures[name]

@@ -38,8 +38,6 @@ _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
 
 @dataclass(kw_only=True)
 class _Run:
-    """What a run folder holds."""
-
     path: Path
     label: str
     """Tells the run apart in the page; `results` have it as their model."""
@@ -160,7 +158,6 @@ def _tables(task: str, runs: Sequence[_Run], *, narrow: bool = False) -> list[Ta
 
 
 def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
-    """The figures of the task."""
     rows = _rows(task, runs)
     pictures: list[Picture | None] = [*figures_of(task, rows)]
     if task == "training":

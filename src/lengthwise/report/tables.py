@@ -192,7 +192,7 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
 def page_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     """`rows_table` in at most six columns: the places in one, the unit behind the value, the counts in one."""
     shown: dict[str, Sequence[Cell]] = {}
-    if len(names := series_names(rows)) and len(dict.fromkeys(names)) > 1:
+    if len({*(names := series_names(rows))}) > 1:
         shown["model"] = names
     shown["metric"] = [row.metric for row in rows]
     for heading, of in (("where", _where), ("against", lambda row: row.reference)):

@@ -317,7 +317,6 @@ class _NextRow(Rows):
         return 1
 
     def logits(self, rows: slice) -> Tensor:
-        """See `Rows.logits`."""
         return self._logits[rows]
 
 

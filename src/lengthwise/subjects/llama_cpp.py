@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
 from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
@@ -81,8 +81,7 @@ class LlamaCpp:
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
         self.name = subject.model
         self.kv_cache = subject.kv_cache or "f16"
-        if self.kv_cache not in CACHE_TYPES:
-            raise UsageError(f"no cache {self.kv_cache!r}", expected=nearest(self.kv_cache, CACHE_TYPES))
+        require_known(self.kv_cache, CACHE_TYPES, "no cache")
         self.rope_scaling, self._rope = subject.rope_scaling, rope_settings(subject.rope_scaling)
         path = reading_path(subject)
         if path.chunk is not None and path.chunk > BATCH:

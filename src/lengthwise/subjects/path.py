@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.settings import Subject
 
 CHUNK = 256
@@ -134,8 +134,8 @@ def cache_maker(subject: Subject) -> ChosenCache | None:
     """
     if subject.kv_cache is not None and subject.cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
-    if subject.kv_cache is not None and subject.kv_cache not in KV_CACHES:
-        raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
+    if subject.kv_cache is not None:
+        require_known(subject.kv_cache, KV_CACHES, "no cache")
     if subject.kv_cache in _OFFLOADED and not _has_cuda():
         raise UsageError(
             f"kv_cache is {subject.kv_cache!r}, which moves layers from a GPU, and there is no CUDA device",

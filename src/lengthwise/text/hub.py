@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.errors import MissingError, UsageError, reason, require_known
 from lengthwise.settings import TextOptions
 from lengthwise.text.local_files import readable, text_of
 from lengthwise.versions import need
@@ -41,8 +41,8 @@ def read_data_set(
     if chosen is None and wanted != "all" and held_out is not None and "train" in splits:
         chosen = held_out if wanted == "test" else "train"
         rule = f"the data set's own split {chosen!r}"
-    elif chosen is not None and chosen not in splits:
-        raise UsageError(f"{parts['path']} has no split {chosen!r}", expected=nearest(chosen, splits))
+    elif chosen is not None:
+        require_known(chosen, splits, f"{parts['path']} has no split")
     named = [(each, splits[each]) for each in (splits if chosen is None else [chosen])]
     found: dict[str, Any] = {}
     left_out: Counter[str] = Counter()

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import LengthwiseError, UsageError, nearest, require
+from lengthwise.errors import LengthwiseError, UsageError, require, require_known
 from lengthwise.files import build_once, cache_dir
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
@@ -308,7 +308,7 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
     Raises:
         UsageError: an unknown setting, or "always" with a tokenizer that has no BOS token.
     """
-    require(setting in get_args(Bos), f"unknown bos {setting!r}", nearest(setting, get_args(Bos)))
+    require_known(setting, get_args(Bos), "unknown bos")
     bos_id = tokenizer.bos_token_id
     if setting == "always" and bos_id is None:
         raise UsageError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, require_known
 from lengthwise.settings import Settings, checked
 from lengthwise.training.sections import Steps
 
@@ -52,8 +52,8 @@ class Eval(Settings):
         """The measurements; UsageError for an unknown verb or setting."""
         from lengthwise.measure import MEASUREMENTS
 
-        if unknown := next((name for name in self.measurements if name not in MEASUREMENTS), None):
-            raise UsageError(f"nothing measures {unknown!r}", expected=nearest(unknown, MEASUREMENTS))
+        for name in self.measurements:
+            require_known(name, MEASUREMENTS, "nothing measures")
         return [
             checked(MEASUREMENTS[name].measurement, options, source=f"eval.measurements.{name}")
             for name, options in self.measurements.items()

@@ -13,7 +13,7 @@ from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.loading import DTYPES, add_saved_adapter, is_4bit, load_weights
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.checkpoints.saving import check_whole_weights, new_folder, save_whole
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training, parameter_counts
@@ -35,8 +35,7 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
     """
     run, out = named_path(run, what="the run"), new_folder(out)
     adapter = run / "model"
-    if dtype not in DTYPES:
-        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
+    require_known(dtype, DTYPES, "unknown dtype")
     if not (run / "config.yaml").is_file() or not adapter.is_dir():
         raise MissingError(
             f"{run} is not the folder of a finished training run: it has no config.yaml or no model/",

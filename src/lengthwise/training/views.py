@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import UsageError, nearest, require
+from lengthwise.errors import UsageError, require, require_known
 from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked, options_of
 
@@ -106,8 +106,7 @@ class View:
         positions: Positions | None = None,
         min_context: int | None = None,
     ) -> None:
-        if name not in VIEWS:
-            raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
+        require_known(name, VIEWS, "unknown views")
         sampler = "a sampler, as in positions: {sampler: skip, target_length: 8192}"
         require(
             positions is not None or name not in ("gap", "repeat"), f"{name} views without positions", sampler

@@ -166,6 +166,10 @@ class ServerOptions(Settings):
     header: Annotated[tuple[str, ...], Parameter(metavar="NAME=ENV"), _ENDPOINT] = ()
     """A header of every request, with the value of the environment variable ENV (gateways, Azure); repeatable."""
 
+    def of_server(self) -> ServerOptions:
+        """These options alone."""
+        return ServerOptions(**{name: getattr(self, name) for name in ServerOptions.model_fields})
+
 
 class Subject(ServerOptions, TextOptions):
     """Which model is loaded, which text, and how."""

@@ -206,7 +206,7 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
             subject.model,
             served_model=subject.served_model,
             tokenizer=subject.tokenizer or tokenizer,
-            server=subject,
+            server=subject.of_server(),
         )
     else:
         same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})

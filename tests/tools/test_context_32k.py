@@ -11,13 +11,12 @@ from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
-from tools.docs.task_tables import in_tokens
 
 ROOT = Path(__file__).parents[2]
 PAGE = re.sub(
     r"<!-- table.*?end of table -->",
     "",
-    (ROOT / "docs" / "explanation" / "a-32k-model.md").read_text(),
+    (ROOT / "docs" / "evidence" / "a-32k-model.md").read_text(),
     flags=re.DOTALL,
 )
 WORDS = " ".join(PAGE.split())
@@ -42,12 +41,12 @@ def benefit(run: str, distance: int) -> str:
 
 
 def test_the_page_says_the_limits_of_the_run() -> None:
-    used = in_tokens(number("limit-books-beyond", "used_up_to"))
-    assert f"up to {used} tokens back" in WORDS
-    assert used.split(" ")[0] in (ROOT / "README.md").read_text().split("lengthwise measures")[0]
+    used = f"{number('limit-books-beyond', 'used_up_to').value:,.0f}"
+    assert f"uses text only up to {used} tokens back" in WORDS
+    assert f"uses only the last {used}" in " ".join((ROOT / "README.md").read_text().split())
     extended = number("limit-books-yarn2", "used_up_to")
     assert extended.at_least
-    assert f"at least {extended.value:,.0f} tokens" in WORDS
+    assert f"moves it to at least {extended.value:,.0f}." in WORDS
     for text in ("books", "code"):
         for way in ("beyond", "yarn2"):
             sound = number(f"limit-{text}-{way}", "sound_up_to")
@@ -56,40 +55,38 @@ def test_the_page_says_the_limits_of_the_run() -> None:
 
 
 def test_the_page_says_the_benefits_of_the_run() -> None:
-    within, beyond, farthest = (benefit("limit-books-beyond", each) for each in (32_768, 41_285, 65_472))
+    within, beyond = (benefit("limit-books-beyond", each) for each in (32_768, 41_285))
     assert (
-        f"back is worth {within} nats per token, one 41,285 back {beyond}, and one 65,472 back {farthest}"
+        f"32,768 tokens back is worth {within} nats per token. One 41,285 tokens back is worth {beyond}."
         in WORDS
     )
-    assert f"back is worth {said(number('limit-books-yarn2', 'benefit', distance=65_472))} nats" in WORDS
-    nearby = [f"{number(f'limit-books-{way}', 'benefit_nearby').value:.2f}" for way in ("yarn2", "beyond")]
-    assert f"{nearby[0]} with YaRN and {nearby[1]} without" in WORDS
-    code = number("limit-code-beyond", "benefit", distance=52_016)
-    assert f"worth {code.value:.2f} [{code.ci_low:.2f}, {code.ci_high:.2f}] nats as trained" in WORDS
-    assert f"and {benefit('limit-code-yarn2', 52_016)} with YaRN" in WORDS
-    unclear = number("limit-code-beyond", "benefit", distance=41_285)
-    assert f"{unclear.value:.1f} [{unclear.ci_low:.1f}, {unclear.ci_high:.1f}]" in WORDS
+    far = number("limit-books-yarn2", "benefit", distance=65_472).value
+    assert f"the passage 65,472 tokens back is worth {far:.1f} nats" in WORDS
+    nearby = [number(f"limit-books-{way}", "benefit_nearby").value or 0.0 for way in ("yarn2", "beyond")]
+    assert "nearby nothing is lost" in WORDS
+    assert nearby[0] > nearby[1] - 0.05
+    code = [benefit(f"limit-code-{way}", 52_016) for way in ("beyond", "yarn2")]
+    assert f"a passage is worth {code[0]} nats as trained and {code[1]} with YaRN" in WORDS
 
 
 def test_the_page_says_the_cost_of_the_caches() -> None:
-    def shift(model: str, text: str, cache: str) -> Row:
-        return number(f"cache-{model}-{text}-{cache}", "shift", length=LONGEST)
+    def shift(model: str, text: str, cache: str) -> float:
+        return number(f"cache-{model}-{text}-{cache}", "shift", length=LONGEST).value or 0.0
 
-    four = {model: shift(model, "books", "quanto-int4") for model in (QWEN, SMOLLM2)}
-    assert f"loses {said(four[QWEN])} nats per token in books, SmolLM2 {said(four[SMOLLM2])}." in WORDS
-    code = [shift(model, "code", "quanto-int4").value for model in (QWEN, SMOLLM2)]
-    assert f"In code it is {code[0]:.2f} and {code[1]:.3f}." in WORDS
+    four = [shift(model, "books", "quanto-int4") for model in (QWEN, SMOLLM2)]
+    assert f"costs this model {four[0]:.2f} nats per token and SmolLM2-135M {four[1]:.3f}." in WORDS
     kept = [
-        said(number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FAR))
+        number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FAR).value or 0.0
         for model in (QWEN, SMOLLM2)
     ]
-    assert all(f"keeps {each}" in WORDS for each in kept)
-    two = [shift(model, "books", "quanto-int2").value for model in (QWEN, SMOLLM2)]
-    assert f"They lose {two[0]:.2f} and {two[1]:.2f} nats" in WORDS
-    eight = [
-        shift(model, text, "hqq-int8").value or 0.0 for model in (QWEN, SMOLLM2) for text in ("books", "code")
-    ]
-    assert f"{max(eight):.4f} nats and less" in WORDS
+    assert f"keeps {kept[0]:.0%} of what the passage".replace("%", " %") in WORDS
+    assert f"keeps {kept[1]:.0%}".replace("%", " %") in WORDS
+    assert "2 bits ruin both" in WORDS
+    assert min(shift(model, "books", "quanto-int2") for model in (QWEN, SMOLLM2)) > 1
+    assert "8 bits cost nothing to speak of" in WORDS
+    assert (
+        max(shift(model, text, "hqq-int8") for model in (QWEN, SMOLLM2) for text in ("books", "code")) < 0.01
+    )
 
 
 def test_the_tables_have_a_row_for_all_that_was_run() -> None:

@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
@@ -30,10 +29,6 @@ def number(run: str, metric: str, *, length: int | None = None, distance: int | 
         if length in (None, row.length)
     ]
     return found
-
-
-def said(row: Row) -> str:
-    return Estimate(row.value or 0.0, row.ci_low, row.ci_high).text
 
 
 def benefit(run: str, distance: int) -> str:

@@ -12,7 +12,7 @@ from lengthwise.measure.difference import check_same_items, measurement_of
 from lengthwise.measure.statistics import estimate_difference
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Arm, Scale
-from lengthwise_studies.store import measure_named
+from lengthwise_studies.store import MEASURES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def check_contrasts(contrasts: Iterable[Contrast], arms: Iterable[Arm], scale: S
         both = [measures.get(arm, {}).get(name) for arm in (each.arm, each.against)]
         if None in both:
             continue
-        one, other = (measure_named(name)(**(settings or {})).model_dump() for settings in both)
+        one, other = (MEASURES[name](**(settings or {})).model_dump() for settings in both)
         if differing := _differing(one, other, each.across):
             shown = "; ".join(f"{key}: {one[key]!r} and {other[key]!r}" for key in differing)
             raise UsageError(
@@ -66,7 +66,7 @@ def differences(
         if _differing(a.provenance["measurement"], b.provenance["measurement"], across):
             continue
         if one != other:
-            rows += paired_difference(a, b, kind=measure_named(name), across=across)
+            rows += paired_difference(a, b, kind=MEASURES[name], across=across)
         for lengths in dict.fromkeys(each.lengths for each in about if each.lengths):
             rows += _across_lengths(a, b, *lengths, name=name)
     return rows
@@ -82,7 +82,7 @@ def _across_lengths(a: Results, b: Results, length: int, other_length: int, *, n
     one, other = (
         [
             statistic
-            for statistic in measurement_of(side, measure_named(name)).statistics([*side.records.values()])
+            for statistic in measurement_of(side, MEASURES[name]).statistics([*side.records.values()])
             if statistic.row.length == at and statistic.row.is_whole
         ]
         for side, at in ((a, length), (b, other_length))

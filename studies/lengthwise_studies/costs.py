@@ -33,7 +33,7 @@ from lengthwise_studies.fan_out import processes_for
 from lengthwise_studies.known_shapes import known_config
 from lengthwise_studies.skeleton import Part, Study, chosen_scales
 from lengthwise_studies.step_times import fast_dtype
-from lengthwise_studies.store import measure_named
+from lengthwise_studies.store import MEASURES
 from lengthwise_studies.tiny_models import Pretraining, TinyModel
 
 H200 = 4e14
@@ -238,7 +238,7 @@ def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
 @cache
 def _tokens_read(name: str, settings: str, trained: int | None) -> tuple[tuple[int, int], ...]:
     """The same of one measure: most arms of a study have the same."""
-    kind, own, times = measure_named(name), json.loads(settings), 1
+    kind, own, times = MEASURES[name], json.loads(settings), 1
     if kind.about.reads == "questions":
         if "lengths" not in own:
             # A data set: its files may not be here.

@@ -4,9 +4,9 @@
     CACHE/arms/ARM/MEASURE-SETTINGS.jsonl    the samples of a measurement
 
 ARM is the hash of the recipe and of the fingerprints of its model and its text. SETTINGS is the hash of the
-measurement and of the fingerprint of the text that it reads. Neither has names of texts, of arms or of models (but
-for the evaluator of LongPPL), nor settings at their defaults: a setting that is added later changes no key.
-Interrupted work continues.
+measurement and of the fingerprint of the text that it reads. Both name the version of the code that decides the
+numbers (`VERSIONS`). Neither has names of texts, of arms or of models (but for the evaluator of LongPPL), nor
+settings at their defaults: a setting that is added later changes no key. Interrupted work continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,24 @@ MEASURES: dict[str, type[Measurement]] = {
     kind.about.task or kind.about.kind: kind
     for kind in (*(entry.measurement for entry in MEASUREMENTS.values()), Influence, Recall)
 }
+MEASURES["eval longbench_e"] = MEASURES["eval"]
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
+VERSIONS = {
+    "train": 1,
+    "compare": 1,
+    "eval": 1,
+    "influence": 1,
+    "limit": 1,
+    "longppl": 1,
+    "measure": 1,
+    "ppl": 1,
+    "predictions": 1,
+    "recall": 1,
+}
+"""What decides the numbers of an arm -> the version of its code: training, and each kind of measurement.
+
+Whoever changes the numbers of one raises its version, and every study trains or measures it again.
+"""
 _NO_WEIGHTS = {"model", "data", "save_at", "save_every", "device", "report_to"}
 """Keys of a recipe that decide nothing about the weights, or whose contents have fingerprints."""
 
@@ -67,7 +84,12 @@ def recipe_key(recipe: Recipe) -> str:
         data = recipe.data
         corpus = load_corpus(data.corpus, **data.of_text())
         _INPUTS[read] = run_inputs(load_for_training(recipe), corpus.fingerprint)
-    return key_of({"recipe": settings, "inputs": _INPUTS[read]})
+    return key_of({"recipe": settings, "inputs": _INPUTS[read], **_version("train")})
+
+
+def _version(name: str) -> dict[str, int]:
+    """Nothing for the first version: what was made before there were versions has it."""
+    return {} if VERSIONS[name] == 1 else {"version": VERSIONS[name]}
 
 
 _READ = ("model", "extend", "seed", "shifted_sparse", "quantize", "precision", "adapter", "device", "data")
@@ -111,13 +133,14 @@ def measured(
     # One call for all measurements: the text is tokenised once.
     documents = tokenize(text, model.tokenizer)
     for name, settings in measures.items():
-        measurement = measure_named(name)(**settings)
+        measurement = MEASURES[name](**settings)
         by = evaluator if measurement.about.kind == "longppl" else None
         what = {
             "measurement": measurement.about.kind,
             "settings": measurement.model_dump(mode="json", exclude_defaults=True),
             "text": text.fingerprint,
             "evaluator": None if by is None else Path(by).name,
+            **_version(measurement.about.kind),
             **facts,
         }
         log = folder / f"{name.replace(' ', '-')}-{key_of(what)}.jsonl"
@@ -133,11 +156,6 @@ def measured(
             )
         files[name] = str(log.relative_to(store_folder()))
     return found, files
-
-
-def measure_named(name: str) -> type[Measurement]:
-    """The measurement of a name in `Measures`. Its first word decides; a second word keeps two names apart."""
-    return MEASURES[name.partition(" ")[0]]
 
 
 def arm_folder(results: Results, label: str) -> Path:

@@ -99,6 +99,29 @@ def test_a_setting_that_is_added_later_changes_no_key(
     assert files() == kept
 
 
+def test_what_is_of_an_older_version_is_done_again_and_nothing_else(
+    short: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, scale = short
+    scale = replace(scale, measures={"perplexity": {"lengths": [32]}, "misalignment": {"lengths": [32]}})
+    before = experiment.run(tmp_path / "first", scale)
+    kept, folders = files(), {path.parent for path in store_folder().glob("*/train")}
+    monkeypatch.setitem(store.VERSIONS, "ppl", 2)
+    assert experiment.run(tmp_path / "measured", scale).rows == before.rows
+    new = files().keys() - kept.keys()
+    assert {path.name.partition("-")[0] for path in new} == {"perplexity"}
+    assert {path.parent for path in new} == folders
+    monkeypatch.setitem(store.VERSIONS, "train", 2)
+    kept = files()
+    assert experiment.run(tmp_path / "trained", scale).rows == before.rows
+    assert len([*store_folder().glob("*/train")]) == 2 * len(folders)
+    assert {path: time for path, time in files().items() if path in kept} == kept
+
+
+def test_every_kind_of_measurement_has_a_version() -> None:
+    assert set(store.VERSIONS) == {"train", *(kind.about.kind for kind in store.MEASURES.values())}
+
+
 def test_a_killed_training_continues(short: Small, tmp_path: Path) -> None:
     experiment, scale = short
     experiment, scale = replace(experiment, arms=experiment.arms[:1], reference=None), replace(scale, steps=4)

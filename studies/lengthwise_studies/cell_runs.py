@@ -13,6 +13,7 @@ from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
+from lengthwise_studies.claims import Claim
 from lengthwise_studies.fan_out import processes_for, side_by_side
 from lengthwise_studies.skeleton import Part
 
@@ -33,6 +34,7 @@ class Grid:
         rows: of the cells that are finished.
         notes: at a scale: how to read the numbers.
         page: the sections that show the outcomes at a scale; the first one gets the notes.
+        claims: what is judged at a scale.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Grid:
     rows: Callable[[Any], Iterable[Row]]
     notes: Callable[[Any], list[str]]
     page: Callable[[Any, Any], list[Section]]
+    claims: Callable[[Any], Iterable[Claim]] = lambda scale: ()
 
     def part(self, scales: Mapping[str, Any], **where: Any) -> Part:
         """As a part of a study."""
@@ -52,6 +55,7 @@ class Grid:
             sections=self.sections,
             scales=scales,
             cells=lambda scale: (self.cells(scale), self.work),
+            claims=self.claims,
             **where,
         )
 

@@ -5,10 +5,10 @@ A study is data: an instance of `Study`, in its own file, named in the table of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
@@ -16,6 +16,9 @@ from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
+
+if TYPE_CHECKING:
+    from lengthwise_studies.claims import Claim
 
 Sections = Callable[[Results, Path], list[Section]]
 """Makes the part of a page from the results of a run folder."""
@@ -33,6 +36,7 @@ class Part:
         heading: of the part's settings at the end of the page.
         plan: the experiments at a scale, for a dry run; None for a part without.
         cells: the cells at a scale, and what trains and tests one of them; None for a part without.
+        claims: what is judged at a scale.
     """
 
     run: Callable[..., Results]
@@ -42,6 +46,7 @@ class Part:
     heading: str = "Where it comes from"
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
     cells: Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]] | None = None
+    claims: Callable[[Any], Iterable[Claim]] = lambda scale: ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from operator import attrgetter
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -89,8 +89,15 @@ def study_named(name: str) -> Study:
         raise UsageError(
             f"no study {name!r}", expected=nearest(name, known), fix="lengthwise ls studies lists them"
         )
-    module, _, attribute = known[name][0].partition(":")
-    return attrgetter(attribute)(importlib.import_module(f"lengthwise_studies.{module}"))
+    return resolve_name(f"lengthwise_studies.{known[name][0]}")
+
+
+def explain_study(name: str, *, scale: str = "default", **given: Any) -> Iterator[Table]:
+    """Arms, measures, claims and rules of the study `name`, without any weight."""
+    study = study_named(name)
+    from lengthwise_studies.explain import explained
+
+    return explained(study, scale, **given)
 
 
 def plan_study(name: str, *, scale: str = "default", **given: Any) -> Table:
@@ -129,6 +136,7 @@ def reproduce(
     scale: Annotated[str, Parameter(help=_SCALES)] = "default",
     jobs: int | None = None,
     ray: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
+    explain: bool = False,
     output: Output,
 ) -> None:
     """Run a study and write its page.
@@ -142,6 +150,7 @@ def reproduce(
         data: Folder of LongBench's jsonl files: the paper's tables judge their claims on LongBench-E too.
         jobs: Train and measure so many arms and seeds at once, in processes that share the cores.
         ray: Train and measure arms and seeds as Ray tasks: local, auto (a running cluster) or HOST:PORT.
+        explain: Print what the study does, and stop: arms, measures, claims, and the rule that decides each.
 
     Examples:
         lengthwise reproduce demo --out runs/demo
@@ -149,10 +158,15 @@ def reproduce(
         lengthwise reproduce figure1 --out runs/figure1 --resume
         lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books
         lengthwise reproduce section3 --scale smoke --out runs/smoke
+        lengthwise reproduce table4 --explain
         lengthwise reproduce table4 --scale paper --dry-run
         lengthwise reproduce tables --scale gpu --data LongBench/data --out runs/tables
     """
     size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps, "data": data}
+    if explain:
+        for table in explain_study(study, **size):
+            print_table(table)
+        return
     if output.dry_run:
         if jobs is not None or ray is not None:
             raise UsageError(

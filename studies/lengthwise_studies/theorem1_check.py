@@ -267,5 +267,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 _RUN = computed("theorem1", _rows, model_name="theorem1", notes=_notes, train_length=TRAIN_LENGTH)
 THEOREM1 = Study(
-    title="Theorem 1: does the bound hold?", parts=(Part(run=_RUN, sections=sections, scales=SCALES),)
+    title="Theorem 1: does the bound hold?",
+    parts=(Part(run=_RUN, sections=sections, scales=SCALES, claims=lambda scale: CLAIMS),),
 )

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lengthwise.results import Results
-from lengthwise_studies.arms import Arm
+from lengthwise_studies.arms import Arm, Measures
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 
@@ -22,14 +21,14 @@ _ANSWERS = (
 """What is measured of answers: heading, metric and unit."""
 
 
-def numbers(results: Results) -> list[Quantity]:
-    """Those that its measures can give."""
-    measures, limits = results.config["measures"], ("sound", "used")
+def numbers(measures: Measures) -> list[Quantity]:
+    """Those that these measures can give."""
+    limits = ("sound", "used")
     return [
         *(
-            Quantity(f"{task_prefix(task, results)}{name} at {length:,}", task, metric, length, unit=unit)
-            for task in tasks_of(results)
-            for length in _asked(results)["lengths"]
+            Quantity(f"{task_prefix(task, measures)}{name} at {length:,}", task, metric, length, unit=unit)
+            for task in tasks_of(measures)
+            for length in _asked(measures)["lengths"]
             for name, metric, unit in _ANSWERS
         ),
         *(
@@ -50,24 +49,24 @@ def at_depth(number: Quantity, depth: float) -> Quantity:
     return replace(number, heading=f"{number.heading}, depth {depth:g} %", depth=depth)
 
 
-def tasks_of(results: Results) -> list[str]:
+def tasks_of(measures: Measures) -> list[str]:
     """The tasks whose questions were asked; none where no questions were."""
-    return list(_asked(results).get("tasks", ()))
+    return list(_asked(measures).get("tasks", ()))
 
 
-def depths_of(results: Results) -> list[float]:
+def depths_of(measures: Measures) -> list[float]:
     """The depths of their answers."""
-    return list(_asked(results).get("depths", ()))
+    return list(_asked(measures).get("depths", ()))
 
 
-def task_prefix(task: str, results: Results) -> str:
+def task_prefix(task: str, measures: Measures) -> str:
     """What comes before a number of this task, where several were asked."""
-    tasks = tasks_of(results)
+    tasks = tasks_of(measures)
     return f"{task}: " if task in tasks and len(tasks) > 1 else ""
 
 
-def _asked(results: Results) -> Mapping[str, Any]:
-    return results.config["measures"].get("eval", {})
+def _asked(measures: Measures) -> Mapping[str, Any]:
+    return measures.get("eval", {})
 
 
 @dataclass(frozen=True)
@@ -90,17 +89,17 @@ class Demand:
     margin: float | None = None
     deepest: bool = False
 
-    def claims(self, form: str, control: str, results: Results) -> list[Claim[Paired]]:
+    def claims(self, form: str, control: str, measures: Measures) -> list[Claim[Paired]]:
         """At the lengths and of the tasks that were measured; the shortest length is one of several."""
-        found = [one for one in numbers(results) if one.metric == self.metric]
+        found = [one for one in numbers(measures) if one.metric == self.metric]
         lengths = sorted({one.times for one in found if one.times is not None})
         if self.at is not None:
             lengths = [self.at(lengths)] if self.at is max or len(lengths) > 1 else []
-        deepest = max(depths_of(results)) if self.deepest else None
+        deepest = max(depths_of(measures)) if self.deepest else None
         return [
             Claim(
                 place=self.place,
-                says=task_prefix(one.task, results) + self.says,
+                says=task_prefix(one.task, measures) + self.says,
                 test=Paired(
                     quantity=one if deepest is None else at_depth(one, deepest),
                     arm=form,

@@ -13,13 +13,14 @@ from lengthwise.report.drawing import Picture, curve_picture, curves_of
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
-from lengthwise_studies.arms import Scale
-from lengthwise_studies.claims import judge, verdict_table
+from lengthwise_studies.arms import Measures, Scale
+from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.far.claims import Comparison, at_depth, depths_of, numbers, tasks_of
 from lengthwise_studies.paired_claims import (
     NOTE,
     Measured,
+    Paired,
     Quantity,
     arms_table,
     by_line,
@@ -41,7 +42,22 @@ class FarPart:
     def part(self) -> Part:
         """As a part of a study, in a folder of the kind's name."""
         kind = self.experiment.kind
-        return self.experiment.part(self.sections, self.scales, folder=kind, heading=self.heading)
+        return self.experiment.part(
+            self.sections,
+            self.scales,
+            folder=kind,
+            heading=self.heading,
+            claims=lambda scale: self.claims_on(scale.measures),
+        )
+
+    def claims_on(self, measures: Measures) -> list[Claim[Paired]]:
+        """What is claimed of the numbers of these measures."""
+        return [
+            claim
+            for form, control, demands in self.claims
+            for demand in demands
+            for claim in demand.claims(form.name, control.name, measures)
+        ]
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """What was done, verdicts, tables and pictures."""
@@ -68,20 +84,15 @@ class FarPart:
         """
         reference = self.experiment.reference
         assert reference is not None
-        shown, tasks = numbers(results), tasks_of(results)
+        measures = results.config["measures"]
+        shown, tasks = numbers(measures), tasks_of(measures)
 
         def by_depth(wanted: Iterable[Quantity]) -> list[Quantity]:
-            return [at_depth(one, depth) for one in wanted for depth in depths_of(results)]
+            return [at_depth(one, depth) for one in wanted for depth in depths_of(measures)]
 
         found: dict[str, Table] = {}
         if self.claims:
-            claims = (
-                claim
-                for form, control, demands in self.claims
-                for demand in demands
-                for claim in demand.claims(form.name, control.name, results)
-            )
-            judged = judge(claims, Measured(rows=results.rows))
+            judged = judge(self.claims_on(measures), Measured(rows=results.rows))
             found["verdicts"] = verdict_table(judged, caption="What a form has to do", notes=[NOTE])
         gold = (
             "; gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
@@ -129,12 +140,15 @@ def _arm_and_seed(row: Row) -> str:
 def depth_pictures(results: Results) -> list[Picture]:
     """Accuracy by depth: a picture for each task, a panel for each length."""
 
-    def dress(axes: Axes, _: str, depths: object) -> None:
-        axes.set_xticks(depths_of(results), [f"{depth:g} %" for depth in depths_of(results)])
+    measures = results.config["measures"]
+    depths = depths_of(measures)
+
+    def dress(axes: Axes, _: str, __: object) -> None:
+        axes.set_xticks(depths, [f"{depth:g} %" for depth in depths])
         axes.set_ylim(0, 1.02)
 
     pictures: list[Picture | None] = []
-    for task in tasks_of(results):
+    for task in tasks_of(measures):
         rows = results.select(task=task, metric="accuracy", reference=None)
         panels = by_line(
             sorted((row for row in rows if row.depth is not None), key=lambda row: row.length or 0),

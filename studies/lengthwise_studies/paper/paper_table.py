@@ -64,6 +64,7 @@ class PaperTable:
             sections=self.sections,
             scales=self.sizes,
             plan=lambda size: [self.experiment(size)],
+            claims=lambda size: self.claims,
             folder=folder,
         )
 

@@ -311,7 +311,13 @@ def sections(results: Results, folder: Path) -> list[Section]:
     ]
 
 
-_PART = Part(run=models.run_models, sections=sections, scales=SCALES, plan=models.Models.plan)
+_PART = Part(
+    run=models.run_models,
+    sections=sections,
+    scales=SCALES,
+    plan=models.Models.plan,
+    claims=lambda scale: CLAIMS,
+)
 STUDY = Study(
     title="Table 1: does misalignment go with long-context scores?", parts=(_PART,), takes=("seeds",)
 )

@@ -11,7 +11,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies import theorem2_check
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.claims import judge, verdict_table
+from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.section3 import grid
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, Scale, run_cell
 from lengthwise_studies.section3.grid import Outcomes, at_length, mean_errors, spread
@@ -28,8 +28,7 @@ LEAD = (
 
 def page(panels: tuple[Panel, ...], scale: Scale, outcomes: Outcomes) -> list[Section]:
     """The claims that the run can decide; then the numbers and the pictures of every panel."""
-    panels = run_at(scale, panels)
-    judged = judge((claim for panel in panels for claim in panel.claims), outcomes)
+    judged, panels = judge(claims_of(panels, scale), outcomes), run_at(scale, panels)
     claims = verdict_table(judged, ours="ours, median over seeds [best, worst]", notes=[FITS])
     title = "The paper's claims" if judged else "What was run"
     sections = [Section(title=title, tables=[claims] if judged else [])]
@@ -145,6 +144,11 @@ def run_at(scale: Scale, panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
     return tuple(replace(panel, optimizers=optimizers) for panel, optimizers in both if optimizers)
 
 
+def claims_of(panels: tuple[Panel, ...], scale: Scale) -> list[Claim]:
+    """Those of the panels that are run at this scale."""
+    return [claim for panel in run_at(scale, panels) for claim in panel.claims]
+
+
 def cells_of(panels: tuple[Panel, ...], scale: Scale) -> list[Cell]:
     """Every cell once, whichever panels share it; those of the quick optimizer first."""
     cells = dict.fromkeys(cell for panel in run_at(scale, panels) for cell in panel.cells)
@@ -162,6 +166,7 @@ def grid_of(name: str, panels: tuple[Panel, ...]) -> Grid:
         rows=grid.rows,
         notes=grid.notes,
         page=partial(page, panels),
+        claims=partial(claims_of, panels),
     )
 
 

@@ -271,12 +271,13 @@ SCALES = {
     )
     for name, scale in parity.SCALES.items()
 }
-PARITY = replace(parity.GRID, kind="sparsity-bounds", page=page)
+PARITY = replace(parity.GRID, kind="sparsity-bounds", page=page, claims=lambda scale: CLAIMS)
 COUPLED = replace(
     coupling_study.GRID,
     kind="sparsity-bounds-coupled",
     cells=lambda scale: [CoupledCell("parity", "coupled")],
     page=coupled_page,
+    claims=lambda scale: (),
 )
 SPARSITY_BOUNDS = Study(
     title="The bounds of the sparsity paper, and what models do",

@@ -118,7 +118,7 @@ def bridge_rows(
     ]
 
 
-def claims() -> Iterator[Claim]:
+def claims(scale: Scale | None = None) -> Iterator[Claim]:
     """What alignment forgets, and whether the other forms spare it."""
     ours = partial(Claim, place="the bridge", paper="in neither paper")
     for arm in (*ALIGNED, *OTHERS):
@@ -223,8 +223,8 @@ BRIDGE_REAL = Study(
     title="What does alignment forget in a real model?",
     # Seven held-out books decide nothing by the rule; 33 files of code do.
     parts=(
-        EXPERIMENT.part(sections, _scales("books", 24), folder="text", heading="Books"),
-        EXPERIMENT.part(sections, _scales("code", 40), folder="code", heading="Code"),
+        EXPERIMENT.part(sections, _scales("books", 24), folder="text", heading="Books", claims=claims),
+        EXPERIMENT.part(sections, _scales("code", 40), folder="code", heading="Code", claims=claims),
     ),
     lead=(
         "Alignment of more and less context, from one paper, against sparsity and locality, from the other.",

@@ -264,4 +264,4 @@ def counted(
         }
         return [Section(title=title, paragraphs=[question], **shown)]
 
-    return Grid(outcome=Outcome, rows=partial(share_rows, names), page=page, **grid)
+    return Grid(outcome=Outcome, rows=partial(share_rows, names), page=page, claims=claims, **grid)

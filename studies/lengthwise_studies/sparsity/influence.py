@@ -106,8 +106,9 @@ def _at_least(metric: str, threshold: float, numbers: Numbers) -> Decision | Non
 def _above_controls(numbers: Numbers) -> Decision:
     """Whether the interval of greedy is above those of all controls, with the largest k."""
     k = _sizes(numbers)[-1]
-    rows = [numbers[f"recovered_{name}", k] for name in ("greedy", "random", "recent", "copies")]
-    ours = ", ".join(f"{row.metric.removeprefix('recovered_')} {row_estimate(row).text}" for row in rows)
+    found = {name: numbers[f"recovered_{name}", k] for name in ("greedy", "random", "recent", "copies")}
+    ours = ", ".join(f"{name} {row_estimate(row).text}" for name, row in found.items())
+    rows = [*found.values()]
     greedy, *controls = (row.value or 0.0 for row in rows)
     return decided(ours, rows, lambda low, high: low[0] > max(high[1:]), lambda *_: greedy <= max(controls))
 
@@ -161,7 +162,7 @@ def recovery_table(numbers: Numbers, text: str) -> Table:
 def sections(results: Results, folder: Path) -> list[Section]:
     """One text: claims, recovery by k, and passages."""
     numbers = {(row.metric, row.kept): row for row in results.rows if row.reference is None}
-    text = folder.name.removeprefix("influence-")
+    text = results.config["text"]
     samples = sample_log(results, ARM.name, "influence")
     gain, gaining = numbers["gain", None], numbers["gaining", None]
     return [
@@ -213,6 +214,7 @@ def _part(text: str) -> Part:
         },
         folder=f"influence-{text}",
         heading=f"Where it comes from: {text}",
+        claims=lambda scale: CLAIMS,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a study does, told before anything is trained: its arms, measures, claims and rules (`reproduce --explain`)."""
+"""What a study does, told before it trains: its arms, measures, claims and rules (`reproduce --explain`)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _printed_holds(results: Results) -> Decision:
     broken = [length for length, error in errors.items() if error > bounds[length] + 1e-9]
     at = max(errors)
     ours = f"at test length {at}: error {errors[at]:.3f}, bound {bounds[at]:.3f}"
-    return ours, f"{FAILS}: broken at {len(broken)} of {len(errors)} lengths" if broken else HOLDS
+    return f"{ours}; broken at {len(broken)} of {len(errors)} lengths", FAILS if broken else HOLDS
 
 
 def _holds(metric: str, results: Results) -> Decision:
@@ -201,8 +201,11 @@ def _vacuous(results: Results) -> Decision:
 
 
 def _grows(results: Results) -> Decision:
-    found = {name: list(_values(results, name, "constants_ratio").values()) for name in (PRINTED, CORRECTED)}
-    ours = "; ".join(f"{name.split('_')[0]}: {one[0]:.3f} to {one[-1]:.3f}" for name, one in found.items())
+    found = {
+        called: list(_values(results, name, "constants_ratio").values())
+        for called, name in (("printed", PRINTED), ("corrected", CORRECTED))
+    }
+    ours = "; ".join(f"{name}: {one[0]:.3f} to {one[-1]:.3f}" for name, one in found.items())
     grows = all(one == sorted(one) and one[0] < one[-1] for one in found.values())
     return ours, HOLDS if grows else FAILS
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from lengthwise.results import Row
-from lengthwise_studies.claims import judge
+from lengthwise_studies.claims import FAILS, HOLDS, judge
 from lengthwise_studies.sparsity.bridge import (
     ALIGNED,
     DENSE,
@@ -67,7 +67,7 @@ def test_what_training_forgets_and_what_other_forms_spare():
     trained = {(arm.name, seed): tokens(arm.name == ALIGNED[0]) for arm in TRAINED for seed in (0, 1)}
     rows = bridge_rows(tokens(0), trained, 0.5, "m")
     found = [one.verdict for one in judge(claims(), rows)]
-    assert found == ["yes", "no", "no", "no", "yes", "yes"]
+    assert found == [HOLDS, FAILS, FAILS, FAILS, HOLDS, HOLDS]
     [value] = {
         row.value
         for row in rows

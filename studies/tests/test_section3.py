@@ -106,7 +106,7 @@ def _as(by_length) -> Outcome:
 
 def _verdict(outcomes, panel: str, said: str = "") -> str:
     """On the claim with Adam."""
-    claims = [claim for claim in PANELS[panel].claims if said in claim.says and "sgd" not in claim.says]
+    claims = [claim for claim in PANELS[panel].claims if said in claim.says and "sgd" not in claim.place]
     [judged] = judge(claims, outcomes)
     return judged.verdict
 

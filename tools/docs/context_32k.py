@@ -30,7 +30,17 @@ BEYOND = 65_536
 """Tokens of the longest windows of the model; only their excess loss is drawn."""
 FAR = 3072
 """Tokens back: the farthest passage that both models use clearly without a quantized cache."""
-LIMITS = ("books", "books-beyond", "books-yarn2", "code", "code-yarn2-within", "code-beyond", "code-yarn2")
+_PLAIN, _YARN = "as trained", "YaRN x2"
+LIMITS = {
+    "limit-books": ("books", _PLAIN),
+    "limit-books-beyond": ("books", _PLAIN),
+    "limit-books-yarn2": ("books", _YARN),
+    "limit-code": ("code", _PLAIN),
+    "limit-code-yarn2-within": ("code", _YARN),
+    "limit-code-beyond": ("code", _PLAIN),
+    "limit-code-yarn2": ("code", _YARN),
+}
+"""Kept run -> its text and its positions."""
 TASKS = (
     *("needle_single", "needle_multi_key", "tracking_one_move", "tracking_two_moves", "chains_0"),
     *("chains_1", "chains_4", "ordinals_2", "ordinals_8", "association_literal"),
@@ -92,14 +102,14 @@ def _last(name: str) -> str:
 def limits_table(root: Path) -> Table:
     """Both limits, a row for each text, length and encoding."""
     lines: list[list[Cell]] = []
-    for name in LIMITS:
-        run = kept_run(root, f"limit-{name}")
+    for name, (text, positions) in LIMITS.items():
+        run = kept_run(root, name)
         by = {row.metric: row for row in run.rows}
         sound, used = by["sound_up_to"], by["used_up_to"]
         lines.append(
             [
-                name.partition("-")[0],
-                "YaRN x2" if "yarn2" in name else "as trained",
+                text,
+                positions,
                 f"{sound.length:,}",
                 in_tokens(sound),
                 in_tokens(used),

@@ -19,6 +19,7 @@ from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables o
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,55 +44,8 @@ def _from(module: str) -> Any:
     return import_module(f"tools.docs.{module}")
 
 
-def _against_chance(root: Path, *names: str) -> Table:
-    from tools.docs.task_tables import against_chance
-
-    return against_chance([kept_run(root, name) for name in names])
-
-
-def _by_quarter(root: Path, *names: str) -> Table:
-    from tools.docs.task_tables import by_quarter
-
-    return by_quarter([kept_run(root, name) for name in names])
-
-
-def _limits(root: Path, *names: str) -> Table:
-    from tools.docs.task_tables import limits
-
-    return limits([kept_run(root, name) for name in names])
-
-
-def _answers_by_depth(results: Results, task: str) -> Table:
-    from tools.docs.task_tables import answers_by_depth
-
-    return answers_by_depth(results, task)
-
-
-def _served(results: Results, which: str) -> Table:
-    from tools.docs import served_tables
-
-    return {
-        "comparisons": served_tables.comparisons_table,
-        "verbs": served_tables.verbs_table,
-    }[which](results)
-
-
-def _llamacpp(results: Results) -> Table:
-    from tools.docs.llamacpp_tables import comparisons_table
-
-    return comparisons_table(results)
-
-
-def _recipe_plans(root: Path) -> Table:
-    from tools.docs.recipe_tables import plans_table
-
-    return plans_table()
-
-
-def _recipe_runs(results: Results) -> Table:
-    from tools.docs.recipe_tables import runs_table
-
-    return runs_table(results)
+def _runs(root: Path, *names: str) -> list[Results]:
+    return [kept_run(root, name) for name in names]
 
 
 def _tiny_books(results: Results) -> Table:
@@ -128,12 +82,6 @@ def _index(root: Path, which: str) -> Table:
     return paper_index.kept_index(root, which)
 
 
-def _temperatures(results: Results) -> Table:
-    from tools.docs.temperatures import temperatures_table
-
-    return temperatures_table(results)
-
-
 def _table1(results: Results, which: str) -> Table:
     from lengthwise_studies.paper import table1
 
@@ -142,56 +90,26 @@ def _table1(results: Results, which: str) -> Table:
     return replace(table1.relations(results)[which], caption="")
 
 
-def _kept(root: Path, name: str, number: str, pattern: str = "") -> Table:
-    from tools.docs.kept_tables import kept_table
-
-    return kept_table(name, int(number), root, pattern)
-
-
-def _kept_claims(root: Path, pattern: str, *names: str) -> Table:
-    from tools.docs.kept_tables import kept_claims
-
-    return kept_claims(root, *names, pattern=pattern)
-
-
-def _lab(results: Results, which: str) -> Table:
-    from tools.docs import lab_tables
-
-    return getattr(lab_tables, f"{which}_table")(results)
-
-
-def _zoo(results: Results, which: str) -> Table:
-    from tools.docs import zoo_tables
-
-    return getattr(zoo_tables, f"{which}_table")(results)
-
-
-def _hardware(root: Path, which: str) -> Table:
-    from tools.docs.hardware import TABLES
-
-    return TABLES[which]()
-
-
 MAKERS: dict[str, Callable[..., Table]] = {
     "gpu": lambda root, shape: _from("gpu_table").objective_table(root, shape),
     "context-32k": lambda root, which: _from("context_32k").TABLES[which](root),
     "real": lambda root, which: _from("real_tables").TABLES[which](root),
     "far-summary": lambda root: _from("far_summary").summary_table(root),
-    "against-chance": _against_chance,
-    "by-quarter": _by_quarter,
-    "limits": _limits,
-    "served": lambda root, name, which: _served(kept_run(root, name), which),
-    "lab": lambda root, name, which: _lab(kept_run(root, name), which),
-    "zoo": lambda root, which: _zoo(kept_run(root, "zoo"), which),
-    "llamacpp": lambda root, name: _llamacpp(kept_run(root, name)),
-    "recipe-plans": _recipe_plans,
-    "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
+    "against-chance": lambda root, *names: _from("task_tables").against_chance(_runs(root, *names)),
+    "by-quarter": lambda root, *names: _from("task_tables").by_quarter(_runs(root, *names)),
+    "limits": lambda root, *names: _from("task_tables").limits(_runs(root, *names)),
+    "served": lambda root, name, which: _from("served_tables").TABLES[which](kept_run(root, name)),
+    "lab": lambda root, name, which: _from("lab_tables").TABLES[which](kept_run(root, name)),
+    "zoo": lambda root, which: _from("zoo_tables").TABLES[which](kept_run(root, "zoo")),
+    "llamacpp": lambda root, name: _from("llamacpp_tables").comparisons_table(kept_run(root, name)),
+    "recipe-plans": lambda root: _from("recipe_tables").plans_table(),
+    "recipe-runs": lambda root, name: _from("recipe_tables").runs_table(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
     "paper-index": _index,
-    "paper-temperatures": lambda root, name: _temperatures(kept_run(root, name)),
-    "kept": _kept,
-    "kept-claims": _kept_claims,
-    "hardware": _hardware,
+    "paper-temperatures": lambda root, name: _from("temperatures").temperatures_table(kept_run(root, name)),
+    "kept": lambda root, name, number, *where: _from("kept_tables").kept_table(name, int(number), root, *where),
+    "kept-claims": lambda root, *names: _from("kept_tables").kept_claims(root, *names),
+    "hardware": lambda root, which: _from("hardware").TABLES[which](),
 }
 """Name of a generated part -> its table, from the repository and the arguments."""
 
@@ -204,7 +122,7 @@ def generated(text: str, root: Path) -> str:
     """
 
     def made(match: re.Match[str]) -> str:
-        name, arguments = match[2], match[3].split()
+        name, arguments = match[2], shlex.split(match[3])
         if name not in MAKERS:
             raise UsageError(f"no generated table {name!r}", expected=nearest(name, MAKERS))
         return match[1] + to_markdown(MAKERS[name](root, *arguments)) + match[4]
@@ -259,25 +177,24 @@ def show(results: Results) -> list[Table]:
         return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
         found = [_verdicts(results), _differences(results), _times(results)]
-        return [*found, _temperatures(results)] if kind == "table4" else found
+        return [*found, _from("temperatures").temperatures_table(results)] if kind == "table4" else found
     if kind == "eval":
-        from tools.docs.task_tables import against_chance, by_quarter
-
+        of = _from("task_tables")
         tasks = results.config["tasks"]
         # A group of tasks has no answers by depth.
         if {row.task for row in results.rows} == {tasks[0]} and any(row.depth for row in results.rows):
-            return [_answers_by_depth(results, tasks[0])]
-        return [against_chance([results]), by_quarter([results])]
+            return [of.answers_by_depth(results, tasks[0])]
+        return [of.against_chance([results]), of.by_quarter([results])]
     if kind in ("limit", "compare"):
         return [_from("context_32k").read_of(results)]
     others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "tiny-books": lambda: [_tiny_books(results)],
-        "lab": lambda: [_lab(results, which) for which in ("faults", "sound", "nulls")],
-        "zoo": lambda: [_zoo(results, which) for which in ("verbs", "others", "equal", "none")],
-        "served-real": lambda: [_served(results, which) for which in ("comparisons", "verbs")],
-        "llamacpp-real": lambda: [_llamacpp(results)],
-        "sharded-recipes": lambda: [_recipe_runs(results)],
+        "lab": lambda: [table(results) for table in _from("lab_tables").TABLES.values()],
+        "zoo": lambda: [table(results) for table in _from("zoo_tables").TABLES.values()],
+        "served-real": lambda: [table(results) for table in _from("served_tables").TABLES.values()],
+        "llamacpp-real": lambda: [_from("llamacpp_tables").comparisons_table(results)],
+        "sharded-recipes": lambda: [_from("recipe_tables").runs_table(results)],
     }
     if kind not in others:
         raise UsageError(f"no table shows results of {kind!r}", fix="keep-tables keeps its tables as text")

@@ -5,35 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Table
-from lengthwise_studies.far.studies import PARTS
+from lengthwise_studies.claims import judge, shown_p
+from lengthwise_studies.far.claims import numbers
+from lengthwise_studies.far.studies import NEEDLE, ON_BOOKS, ON_CODE, PARTS, TRACKING
+from lengthwise_studies.paired_claims import Measured, over_seeds
 from tools.docs.kept_results import kept_run
 
-_FORM, _CONTROL = "skip + long repeats, CE", "no skip, CE"
 ASKED = (
-    ("books, numbers by key", "far-repeats", "", ""),
-    ("books, where someone is, told once", "far-tracking", "tracking_one_move: ", ""),
-    ("books, where someone is, told twice", "far-tracking", "tracking_two_moves: ", ""),
-    ("source code", "far-code", "", ""),
-    ("source code, trained on code", "far-code", "", "on code: "),
-    ("Gemma 3 270M, books", "far-gemma-repeats", "", ""),
+    ("books, numbers by key", "far-repeats", NEEDLE, ON_BOOKS),
+    ("books, where someone is, told once", "far-tracking", TRACKING[0], ON_BOOKS),
+    ("books, where someone is, told twice", "far-tracking", TRACKING[1], ON_BOOKS),
+    ("source code", "far-code", NEEDLE, ON_BOOKS),
+    ("source code, trained on code", "far-code", NEEDLE, ON_CODE),
+    ("Gemma 3 270M, books", "far-gemma-repeats", NEEDLE, ON_BOOKS),
 )
-"""What was asked, the kept run, the task in its columns, and the text that both arms trained on."""
+"""What was asked, the kept run, its task, and the two arms: cross entropy and the form."""
+_SHOWN = (("accuracy", 7000), ("gold_loss", 7000), ("loss", 1024))
+"""Metric and tokens."""
 
 
 def summary_table(root: Path) -> Table:
     """Differences over three seeds, and p of the claim that more is answered."""
     rows: list[list[Cell]] = []
-    for asked, run, task, text in ASKED:
+    for asked, run, task, (control, form) in ASKED:
         results = kept_run(root, run)
-        tables = PARTS[results.kind].tables(results)
-        over_seeds, verdicts = tables["over-seeds"], tables["verdicts"]
-        both = f"{text}{_FORM} minus {text}{_CONTROL}"
-        [line] = [row for row in over_seeds.rows if row[0] == (both if text else _FORM)]
-        found = dict(zip(over_seeds.columns, line, strict=True))
-        what, p = (verdicts.columns.index(name) for name in ("what", "p (Holm)"))
-        [claim] = [row for row in verdicts.rows if row[what] == f"{task}accuracy at 7,000, {both}"]
-        answers, right = (found[f"{task}{name} at 7,000"] for name in ("accuracy", "gold loss"))
-        rows.append([asked, answers, claim[p], right, found["loss at 1,024"]])
+        measures, pair = results.config["measures"], (form.name, control.name)
+        answers, right, short = (
+            over_seeds(
+                [row for row in results.rows if (row.arm, row.reference) == pair and one.is_in(row, 1)]
+            )
+            for metric, tokens in _SHOWN
+            for one in numbers(measures)
+            if (one.metric, one.times) == (metric, tokens) and one.task in (task, "perplexity")
+        )
+        [claim] = [
+            one
+            for one in judge(PARTS[results.kind].claims_on(measures), Measured(rows=results.rows))
+            if one.claim.place == "far"
+            and (one.claim.test.arm, one.claim.test.against, one.claim.test.quantity.task) == (*pair, task)
+        ]
+        rows.append([asked, answers, shown_p(claim.p), right, short])
     return Table(
         columns=["asked", "right answers", "p (Holm)", "loss of the right answer", "loss at 1,024 tokens"],
         rows=rows,

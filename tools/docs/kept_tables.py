@@ -1,45 +1,58 @@
 """The tables of a finished study, kept as text in `studies/results/tables/NAME.json` for the documentation.
 
+    {"study": ..., "scale": ..., "code": COMMIT,
+     "parts": [{"heading": ..., "rules": [[PLACE, CLAIM, RULE], ...], "tables": [TABLE, ...]}, ...]}
+
 Verdicts on cells and on single tokens need every sample of a run, which is too much to keep. So the tables are made
-while the run is there.
+while the run is there, with the rules that decided. A page that shows them is refused once the code has other rules.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
-from lengthwise.report.tables import Table, cell_text
+from lengthwise.report.tables import Cell, Table, cell_text
 from lengthwise.runs import finished_results
+from lengthwise_studies.skeleton import Part, chosen_scale
 from lengthwise_studies.study_table import study_named
-from tools.docs.kept_results import results_folder
+from tools.docs.kept_results import code_version, results_folder
 
 CLAIMS = "The paper's claims"
 """The caption of a table of verdicts."""
+_SHOWN = ("place", "claim", "paper", "verdict")
 
 
-def keep_tables(name: str, run: Path, root: Path, scale: str = "") -> Path:
+def keep_tables(name: str, run: Path, root: Path, scale: str = "default") -> Path:
     """Keep the tables of every finished part of the study `name`, at a scale, in the folder `run`.
 
     Raises:
         UsageError: no such study; no finished part.
     """
-    kept: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for part in study_named(name).parts:
         folder = run / part.folder
         if finished := finished_results(folder):
-            sections = part.sections(finished, folder)
-            kept += [_plain(table) for section in sections for table in section.tables]
-    if not kept:
+            tables = [table for section in part.sections(finished, folder) for table in section.tables]
+            shown = {"rules": _rules(part, scale), "tables": [_plain(table) for table in tables]}
+            parts.append({"heading": part.heading, **shown})
+    if not parts:
         raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")
-    target = results_folder(root) / "tables" / f"{f'{name}-{scale}' if scale else name}.json"
+    target = results_folder(root) / "tables" / f"{name if scale == 'default' else f'{name}-{scale}'}.json"
+    kept = {"study": name, "scale": scale, "code": code_version(root), "parts": parts}
     atomic_write_text(target, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     return target
+
+
+def _rules(part: Part, scale: str) -> list[list[str]]:
+    """Place, claim and rule of everything that the code judges."""
+    claims = part.claims(chosen_scale(part.scales, scale))
+    return [[claim.place, claim.says, claim.test.rule] for claim in claims]
 
 
 def _plain(table: Table) -> dict[str, Any]:
@@ -51,42 +64,78 @@ def _plain(table: Table) -> dict[str, Any]:
     }
 
 
-def kept_tables(name: str, root: Path) -> list[Table]:
-    """The kept tables of a study, in the order of its page; none where nothing is kept."""
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """The kept tables of a study at a scale, in the order of its page."""
+
+    study: str
+    scale: str
+    tables: list[Table]
+
+    @property
+    def command(self) -> str:
+        """The study as `lengthwise reproduce` takes it."""
+        return self.study if self.scale == "default" else f"{self.study} --scale {self.scale}"
+
+    def verdicts(self) -> Iterator[list[Cell]]:
+        """Place, claim, the paper's number and verdict of every claim; a scale of several is in the place."""
+        for table in self.tables:
+            for row in table.rows if table.caption == CLAIMS else ():
+                place, *others = (row[table.columns.index(column)] for column in _SHOWN)
+                yield [place if self.scale == "default" else f"{place}, scale {self.scale}", *others]
+
+
+def read_kept(name: str, root: Path) -> Kept:
+    """The kept tables of that name.
+
+    Raises:
+        UsageError: none are kept; the code judges by other rules than those that decided.
+    """
     path = results_folder(root) / "tables" / f"{name}.json"
-    return (
-        [Table(**plain) for plain in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
-    )
+    if not path.is_file():
+        known = [one.stem for one in path.parent.glob("*.json")]
+        raise UsageError(f"no kept tables {name!r}", expected=nearest(name, known))
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    parts = {part["heading"]: part for part in plain["parts"]}
+    tables = [Table(**table) for part in parts.values() for table in part["tables"]]
+    kept = Kept(study=plain["study"], scale=plain["scale"], tables=tables)
+    for part in study_named(kept.study).parts:
+        before, now = parts.get(part.heading, {}).get("rules"), _rules(part, kept.scale)
+        if before is not None and before != now:
+            place, says, rule = next(one for one in [*before, *now] if not (one in before and one in now))
+            raise UsageError(
+                f"{path.name} has verdicts of commit {plain['code']}, and a rule has changed since: "
+                f"{place}, {says!r}: {rule}",
+                expected="verdicts of the code's rules",
+                fix=f"lengthwise reproduce {kept.command} --out runs/{name}, then python -m tools.docs.doc_tables "
+                f"keep-tables {kept.study} runs/{name} {kept.scale}",
+            )
+    return kept
 
 
-def kept_table(name: str, number: int, root: Path, pattern: str = "") -> Table:
-    """One of them, counted from 0, without its caption: the rows whose cells, joined by "|", match the pattern.
+def kept_table(name: str, number: int, root: Path, *where: str) -> Table:
+    """One of them, counted from 0, without its caption: the rows `where` columns have these values.
 
     Raises:
         UsageError: there are not so many.
     """
-    tables = kept_tables(name, root)
+    tables = read_kept(name, root).tables
     if number >= len(tables):
         raise UsageError(f"{name} has {len(tables)} kept tables", expected=f"more than {number}")
-    found = tables[number]
-    return Table(columns=found.columns, rows=_matching(found.rows, pattern), caption="", notes=found.notes)
+    return replace(_selected(tables[number], where), caption="")
 
 
-def kept_claims(root: Path, *names: str, pattern: str = "") -> Table:
-    """The verdicts of several studies in one table: the rows that match the pattern, as in `kept_table`.
-
-    The place of a claim that was run at the paper's scale too says so.
-    """
-    columns = ["place", "claim", "paper", "verdict"]
-    rows: list[list[Any]] = []
-    for name in names:
-        scale = ", scale paper" if name.endswith("-paper") else ""
-        for table in kept_tables(name, root):
-            if table.caption == CLAIMS:
-                every = ([row[table.columns.index(column)] for column in columns] for row in table.rows)
-                rows += [[f"{place}{scale}", *others] for place, *others in every]
-    return Table(columns=columns, rows=_matching(rows, pattern))
+def kept_claims(root: Path, *arguments: str) -> Table:
+    """The verdicts of several studies in one table: arguments are their names, and conditions as in `kept_table`."""
+    names = [one for one in arguments if "=" not in one]
+    rows = [row for name in names for row in read_kept(name, root).verdicts()]
+    return _selected(Table(columns=_SHOWN, rows=rows), [one for one in arguments if "=" in one])
 
 
-def _matching(rows: Sequence[Sequence[Any]], pattern: str) -> list[Sequence[Any]]:
-    return [row for row in rows if re.search(pattern, "|".join(map(str, row)))]
+def _selected(table: Table, where: Sequence[str]) -> Table:
+    """The rows that meet every condition `COLUMN=VALUE|VALUE`."""
+    rows = list(table.rows)
+    for condition in where:
+        column, _, values = condition.partition("=")
+        rows = [row for row in rows if row[list(table.columns).index(column)] in values.split("|")]
+    return replace(table, rows=rows)

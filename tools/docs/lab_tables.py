@@ -87,3 +87,12 @@ def _arms(results: Results) -> dict[str, dict[str, float]]:
 def _first(text: str) -> str:
     """The first sentence."""
     return text.split(". ")[0].rstrip(".") + "."
+
+
+TABLES = {
+    "faults": faults_table,
+    "called": called_table,
+    "sound": sound_table,
+    "nulls": nulls_table,
+}
+"""Name -> what makes it."""

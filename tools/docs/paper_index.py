@@ -37,7 +37,7 @@ from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
 from lengthwise_studies.real import claims as real
 from tools.docs.kept_results import results_folder, runs_of
-from tools.docs.kept_tables import CLAIMS, kept_tables
+from tools.docs.kept_tables import read_kept
 from tools.docs.real_tables import kept_real
 
 COLUMNS = (OPPOSITE, OUTSIDE, EXCLUDED, NOT_DECIDED, NOT_JUDGED, NOT_RUN)
@@ -179,17 +179,11 @@ def kept_index(root: Path, which: str) -> Table:
     """One line for each study of figures and theorems, or of the sparsity paper: claims by verdict."""
     rows: list[list[Cell]] = []
     for name, about in {"figures": FIGURES, "sparsity": SPARSITY}[which].items():
-        tables = kept_tables(name, root)
-        if not tables:
-            continue
-        claims = [table for table in tables if table.caption == CLAIMS]
-        verdicts = [row[table.columns.index("verdict")] for table in claims for row in table.rows]
-        counts = Counter(one if one in (HOLDS, "yes") else one.partition(":")[0] for one in verdicts)
-        hold, fail = counts[HOLDS] + counts["yes"], counts[FAILS]
-        study = name.replace("-paper", " --scale paper")
-        rows.append(
-            [about, study, *(each or "" for each in (len(verdicts), hold, fail, len(verdicts) - hold - fail))]
-        )
+        kept = read_kept(name, root)
+        verdicts = [row[-1] for row in kept.verdicts()]
+        hold, fail = verdicts.count(HOLDS), verdicts.count(FAILS)
+        counts = (len(verdicts), hold, fail, len(verdicts) - hold - fail)
+        rows.append([about, kept.command, *(each or "" for each in counts)])
     return Table(
         columns=["item", "study", "claims", "hold", "do not hold", "in part, or not decided"], rows=rows
     )

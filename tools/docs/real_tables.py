@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from lengthwise.report.tables import Table
+from lengthwise_studies.claims import shown_p
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
 from lengthwise_studies.real.table import Kept, difference, kept_files, perplexities, read_kept
 from tools.docs.kept_results import results_folder
@@ -49,7 +50,7 @@ def difference_table(root: Path) -> Table:
                 f"{SCE} minus {other}",
                 f"{times:g}T",
                 found.together,
-                None if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.2g}",
+                shown_p(found.p),
                 None if found.detectable is None else f"{found.detectable:#.2g}",
                 None if tempered is None else tempered.together,
             )

@@ -84,3 +84,7 @@ def _short(row: Row, *, signed: bool = False) -> str:
 
 def _small(value: float) -> str:
     return f"{value:.2g}" if value == 0 or value >= 1e-3 else f"{value:.1e}"
+
+
+TABLES = {"comparisons": comparisons_table, "verbs": verbs_table}
+"""Name -> what makes it."""

@@ -69,3 +69,12 @@ def none_table(results: Results) -> Table:
     return Table(
         columns=["architecture", "why"], rows=[list(each) for each in results.config["none"].items()]
     )
+
+
+TABLES = {
+    "verbs": verbs_table,
+    "others": others_table,
+    "equal": equal_table,
+    "none": none_table,
+}
+"""Name -> what makes it."""

@@ -64,7 +64,7 @@ class Kind:
 
     Args:
         decide: our numbers and the verdict from what was read.
-        says: in words, with places for the task and the optimizer.
+        says: in words, with a place for the task.
         rule: when it holds.
         paper: the number that the paper gives.
         only: which cells of the panel it is about; empty: all.
@@ -93,7 +93,7 @@ def _kind(**about: Any) -> Callable[[Callable[[Reads], Decision]], Kind]:
 
 
 @_kind(
-    says="NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
+    says="NoPE predicts the mean at length 50 far better than 1/2 does ({task})",
     only=("none",),
     rule="the worst seed's error at length 50 is under a tenth of the best constant's",
 )
@@ -104,7 +104,7 @@ def _far_better(reads: Reads) -> Decision:
 
 
 @_kind(
-    says="NoPE's error of the mean stays small beyond training ({task}, {optimizer})",
+    says="NoPE's error of the mean stays small beyond training ({task})",
     only=("none",),
     rule="at lengths 20, 35 and 50 every seed's error is under a tenth of the best constant's",
 )
@@ -117,7 +117,7 @@ def _stays(reads: Reads) -> Decision:
 
 
 @_kind(
-    says="the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
+    says="the error of the {task} rises beyond training with each of the four encodings",
     only=PAPERS_ENCODINGS,
     rule="every seed's error at length 50 is over 100 times the median error in training range, and over a tenth "
     "of the best constant's",
@@ -134,7 +134,7 @@ def _rises(reads: Reads) -> Decision:
 
 
 @_kind(
-    says="every f lowers the error of the {task} beyond training, in original units ({optimizer})",
+    says="every f lowers the error of the {task} beyond training, in original units",
     paper="all f improve, 1/sqrt most",
     rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
 )
@@ -144,7 +144,7 @@ def _reparameterized(reads: Reads) -> Decision:
 
 
 @_kind(
-    says=f"1/sqrt is nearly perfect up to length {NEARLY_PERFECT_TO} ({{optimizer}})",
+    says=f"1/sqrt is nearly perfect up to length {NEARLY_PERFECT_TO}",
     paper="nearly perfect",
     only=("1/sqrt",),
     rule=f"every seed's error at length {NEARLY_PERFECT_TO} is under 1/4, so that the nearest length is right",
@@ -156,7 +156,7 @@ def _nearly_perfect(reads: Reads) -> Decision:
 
 
 @_kind(
-    says="of all f, 1/sqrt lowers the error of the {task} most ({optimizer})",
+    says="of all f, 1/sqrt lowers the error of the {task} most",
     paper="the best, also of 1/x and 1/log(x+1)",
     rule="mean error beyond training, the seeds of 1/sqrt do not overlap with those of any other f",
 )
@@ -261,8 +261,8 @@ class Panel:
         """Each kind with each optimizer."""
         return [
             Claim(
-                place=self.name,
-                says=kind.says.format(task=self.task, optimizer=optimizer),
+                place=f"{self.name}, {optimizer}",
+                says=kind.says.format(task=self.task),
                 paper=kind.paper,
                 test=Rule(kind.rule, partial(kind.decided, self.curves(optimizer))),
             )

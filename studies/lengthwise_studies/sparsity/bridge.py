@@ -118,7 +118,7 @@ def bridge_rows(
     ]
 
 
-def claims(scale: Scale | None = None) -> Iterator[Claim]:
+def claims() -> Iterator[Claim]:
     """What alignment forgets, and whether the other forms spare it."""
     ours = partial(Claim, place="the bridge", paper="in neither paper")
     for arm in (*ALIGNED, *OTHERS):
@@ -154,7 +154,6 @@ def in_every_seed(
         found,
         lambda *ends: np.min(sign * np.array(ends)) > 0,
         lambda *ends: np.max(sign * np.array(ends)) <= 0,
-        ("yes", "no"),
     )
 
 
@@ -219,12 +218,16 @@ def _scales(text: str, windows: int) -> dict[str, Scale]:
     }
 
 
+def _claims(scale: Scale) -> list[Claim]:
+    return placed(claims(), scale.text)
+
+
 BRIDGE_REAL = Study(
     title="What does alignment forget in a real model?",
     # Seven held-out books decide nothing by the rule; 33 files of code do.
     parts=(
-        EXPERIMENT.part(sections, _scales("books", 24), folder="text", heading="Books", claims=claims),
-        EXPERIMENT.part(sections, _scales("code", 40), folder="code", heading="Code", claims=claims),
+        EXPERIMENT.part(sections, _scales("books", 24), folder="text", heading="Books", claims=_claims),
+        EXPERIMENT.part(sections, _scales("code", 40), folder="code", heading="Code", claims=_claims),
     ),
     lead=(
         "Alignment of more and less context, from one paper, against sparsity and locality, from the other.",

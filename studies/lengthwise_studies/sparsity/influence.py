@@ -84,13 +84,12 @@ def decided(
     rows: Sequence[Row],
     holds: Callable[[NDArray[np.float64], NDArray[np.float64]], bool],
     fails: Callable[[NDArray[np.float64], NDArray[np.float64]], bool],
-    words: tuple[str, str] = (HOLDS, FAILS),
 ) -> Decision:
     """A verdict from both ends of these intervals; none where one is missing, or over few documents."""
     if any(row.ci_low is None or (row.documents or 0) < FEWEST_DOCUMENTS for row in rows):
         return ours, TOO_FEW
     ends = np.array([row.ci_low for row in rows]), np.array([row.ci_high for row in rows])
-    return ours, words[0] if holds(*ends) else words[1] if fails(*ends) else NOT_DECIDED
+    return ours, HOLDS if holds(*ends) else FAILS if fails(*ends) else NOT_DECIDED
 
 
 def _at_least(metric: str, threshold: float, numbers: Numbers) -> Decision | None:
@@ -213,8 +212,8 @@ def _part(text: str) -> Part:
             "smoke": Scale(model="tiny-books", text=text, measures={"influence": SMOKE}),
         },
         folder=f"influence-{text}",
-        heading=f"Where it comes from: {text}",
-        claims=lambda scale: CLAIMS,
+        heading=text.capitalize(),
+        claims=lambda scale: placed(CLAIMS, scale.text),
     )
 
 

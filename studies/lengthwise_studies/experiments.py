@@ -30,7 +30,7 @@ from lengthwise_studies.store import key_of, measured, recipe_key, store_folder,
 if TYPE_CHECKING:
     from lengthwise_studies.tiny_models import TinyModel
 
-Found = dict[str, dict[str, Results]]
+ByArm = dict[str, dict[str, Results]]
 """The results of every measure, by arm and measure."""
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the store before its arms are read: see `fan_out`."""
@@ -121,8 +121,8 @@ class Experiment:
         paces, rows = self._paces(scale)
         places: dict[str, dict[str, str]] = {}
 
-        def measure(arms: Sequence[Arm], seed: int | None, after: int | None = None) -> Found:
-            found: Found = {}
+        def measure(arms: Sequence[Arm], seed: int | None, after: int | None = None) -> ByArm:
+            found: ByArm = {}
             for arm in arms:
                 found[arm.name], files = self._measured(arm, scale, seed, paces.get(arm.name, 1.0), after)
                 if after is None:
@@ -131,7 +131,7 @@ class Experiment:
                 rows.extend(replace(row, arm=arm_after(arm.name, after), seed=seed) for row in of_arm)
             return found
 
-        untrained: Found = {}
+        untrained: ByArm = {}
         for seed in self.seeds(scale):
             if self._has_starts(scale) or not untrained:
                 of = seed if self._has_starts(scale) else None
@@ -228,7 +228,7 @@ class Experiment:
         }
         return paces, [replace(row, arm=name, value=value) for name, value in seconds.items()]
 
-    def _differences(self, found: Found, seed: int | None, after: int | None) -> list[Row]:
+    def _differences(self, found: ByArm, seed: int | None, after: int | None) -> list[Row]:
         pairs = [
             (arm.name, against)
             for arm in self.arms

@@ -6,8 +6,9 @@
 Each arm and seed fills its part of the store, which the study then reads. With `--jobs` they are processes that share
 the cores of this machine: small models hardly gain from more threads. With `--ray` they are tasks of a cluster, whose
 machines all see the cache (LENGTHWISE_CACHE). A task whose worker dies, is ended for memory or is lost with its
-machine is started again, and continues from its last checkpoint. Imports torch and the engine late: processes of
-cells need neither.
+machine is started again, and continues from its last checkpoint. Ray alone would not do: it is optional, and each of
+its local runs takes seconds to start; nor would loky, which leaves Ctrl-C and a killed first process to its workers.
+Imports torch and the engine late: processes of cells need neither.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 from lengthwise.results import read_results
 from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity import bounds, coupling_study, parity
-from lengthwise_studies.sparsity.grid import Outcome, decision, difference, over_seeds, place, share
+from lengthwise_studies.sparsity.grid import Outcome, decision, difference, over_seeds, share
 from lengthwise_studies.study_table import produce
 
 
@@ -28,9 +28,9 @@ def test_a_smoke_run_gives_a_page(name, figures, tmp_path):
 
 
 def test_shares_and_their_intervals():
-    counts = {place("a", 1): [10, 10], place("b", 1): [5, 7], place("c", 1): [0, 0]}
+    counts = [("a", 1, [10, 10]), ("b", 1, [5, 7]), ("c", 1, [0, 0])]
     outcome = Outcome(train_loss=[0.0, 0.0], samples=10, right=counts, seconds=0.0)
-    all_right, some, none = (share(outcome, place(what, 1)) for what in "abc")
+    all_right, some, none = (share(outcome, (what, 1)) for what in "abc")
     assert some.value == 0.6
     assert some.seeds == (0.5, 0.7)
     # Clopper and Pearson: 12 of 20.
@@ -67,11 +67,11 @@ def _parity_outcomes(scale, near, far):
 
     def outcome(accuracy):
         # Seeds differ a little; their mean is 2 of 1000 above the accuracy.
-        right = {
-            place(f"k={k}", length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
+        right = [
+            (f"k = {k}", length, [round(1000 * accuracy(k, length)) + seed for seed in range(5)])
             for k in scale.test_ks
             for length in scale.test_lengths
-        }
+        ]
         return Outcome(train_loss=[0.1] * 5, samples=1000, right=right, seconds=1.0)
 
     return {cell: outcome(near if cell.local else far) for cell in parity.cells_of(scale)}
@@ -145,11 +145,11 @@ def test_verdicts_on_coupling():
     }
 
     def outcome(cell):
-        right = {
-            place(metric, length): [number] * 5
+        right = [
+            (metric, length, [number] * 5)
             for length, number in zip(cell.lengths(scale), [60, *exact[cell.ids]], strict=True)
             for metric in (coupling_study.TOKENS, coupling_study.BOTH)
-        }
+        ]
         return Outcome(train_loss=[0.1] * 5, samples=64, right=right, seconds=1.0)
 
     cells = [coupling_study.CoupledCell("parity", ids) for ids in exact]

@@ -28,7 +28,7 @@ LONGEST = 8192
 """Tokens of the longest windows that were compared through a cache."""
 BEYOND = 65_536
 """Tokens of the longest windows of the model; only their excess loss is drawn."""
-FAR = 3072
+FARTHEST = 3072
 """Tokens back: the farthest passage that both models use clearly without a quantized cache."""
 _PLAIN, _YARN = "as trained", "YaRN x2"
 LIMITS = {
@@ -133,7 +133,7 @@ def caches_table(root: Path) -> Table:
                     model,
                     f"{bits} bits, {cache}",
                     *(_whole(rows, "shift") for rows in (books, code)),
-                    _whole(books, "benefit_kept", distance=FAR),
+                    _whole(books, "benefit_kept", distance=FARTHEST),
                     *(
                         in_tokens(limit[name]) if name in limit else None
                         for name in ("sound_up_to", "used_up_to")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
+from lengthwise.training import read_recipe
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.all_tables import TABLES
-from lengthwise_studies.paper.methods import PLAIN
+from lengthwise_studies.paper.methods import Adjustment
 from lengthwise_studies.paper.paper_table import inverse_temperature
 from lengthwise_studies.paper.sizes import Size
 
@@ -23,7 +24,7 @@ def temperatures_table(results: Results) -> Table:
     rows: list[list[Cell]] = []
     for setting in TABLES[results.kind].settings:
         for arm in setting.arms(size):
-            alpha = _alpha(arm)
+            alpha = _alpha(setting.adjustment, arm)
             if alpha is None:
                 continue
             name = setting.arm(arm.name)
@@ -36,17 +37,13 @@ def temperatures_table(results: Results) -> Table:
     )
 
 
-def _alpha(arm: Arm) -> float | None:
+def _alpha(adjustment: Adjustment, arm: Arm) -> float | None:
     """The weight of the entropy in an arm's loss; 0 for plain CE, None for other arms."""
-    if arm.changes is None:
+    # Arms that differ in their windows as well are told apart by more than divergence and weight.
+    if arm.changes is None or len(arm.changes) > 2:
         return None
-    fields = dict(change.split("=", 1) for change in arm.changes)
-    if arm.name == PLAIN:
-        return 0.0
-    if fields.get("objective.divergence") not in ("sce", "entropy"):
-        return None
-    # Arms that differ in their windows as well are told apart by more than their weight.
-    return float(fields["objective.alpha"]) if len(fields) == 2 else None
+    objective = read_recipe(adjustment.recipe, arm.changes).objective
+    return objective.alpha if objective.divergence in ("sce", "entropy") else None
 
 
 def _measured(results: Results, arm: str, quantity: Quantity, length: int) -> Estimate | None:

@@ -116,16 +116,16 @@ class Demand:
 Comparison = tuple[Arm, Arm, tuple[Demand, ...]]
 """A form, the arm that it is compared with, and what it has to do."""
 _FEW = "it loses at most 5 points"
-FAR = Demand("far", "it answers more", "accuracy", "higher", max)
+MORE = Demand("far", "it answers more", "accuracy", "higher", max)
 COST = Demand("cost", "it costs at most 0.01 nats", "loss", "not higher", min, 0.01)
 NEAR = Demand("near", _FEW, "accuracy", "not lower", min, 0.05)
 MIDDLE = replace(NEAR, place="middle", says=f"{_FEW} in the middle", at=max, deepest=True)
-BEYOND_SKIPS = replace(FAR, place="beyond skips")
-GOLD = replace(FAR, place="gold", says="it makes the right answer more probable", metric="gold_probability")
+BEYOND_SKIPS = replace(MORE, place="beyond skips")
+GOLD = replace(MORE, place="gold", says="it makes the right answer more probable", metric="gold_probability")
 COST_ANYWHERE = replace(COST, at=None)
 KEY_TOKENS = Demand("key tokens", "what far context makes likely is likelier", "loss_key", "lower")
 USED = Demand("used", "it uses more context", "used_up_to", "higher")
-ANSWERS = (FAR, COST, NEAR)
+ANSWERS = (MORE, COST, NEAR)
 """What every form has to do with questions."""
 LONG_TEXTS = (COST_ANYWHERE, KEY_TOKENS, USED)
 """And with long texts, where no question is asked."""

@@ -21,10 +21,10 @@ from lengthwise_studies.far.claims import (
     ANSWERS,
     BEYOND_SKIPS,
     COST,
-    FAR,
     GOLD,
     LONG_TEXTS,
     MIDDLE,
+    MORE,
     Comparison,
 )
 from lengthwise_studies.far.page import FarPart
@@ -209,7 +209,7 @@ _PARTS = (
         "A second model",
         _THREE,
         # Twelve contexts hold few answers, so the probability of the right answer is judged too.
-        (REPEATS, CONTROL, (FAR, COST, GOLD)),
+        (REPEATS, CONTROL, (MORE, COST, GOLD)),
         measures={"eval": questions(lengths=[7000], samples=12), "perplexity": LOSSES},
         **_GEMMA,
     ),

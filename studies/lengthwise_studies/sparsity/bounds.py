@@ -25,7 +25,7 @@ from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_tabl
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling_study, parity
 from lengthwise_studies.sparsity.coupling_study import TOKENS, CoupledCell, CouplingScale
-from lengthwise_studies.sparsity.grid import Outcome, Share, place, share
+from lengthwise_studies.sparsity.grid import Outcome, Share, share
 from lengthwise_studies.sparsity.parity import Accuracies, Outcomes, ParityCell, ParityScale
 from lengthwise_studies.sparsity.planted import Within
 
@@ -235,7 +235,7 @@ def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> 
     """
     [(cell, outcome)] = found.items()
     lengths = cell.lengths(scale)
-    delta = share(outcome, place(TOKENS, lengths[0])).wrong
+    delta = share(outcome, (TOKENS, lengths[0])).wrong
     ids = [cell.of.draw(length, random.Random(0)).ids_used for length in lengths]
     table = Table(
         columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
@@ -243,7 +243,7 @@ def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> 
             [
                 length,
                 many,
-                f"{1 - share(outcome, place(TOKENS, length)).value:.3f}",
+                f"{1 - share(outcome, (TOKENS, length)).value:.3f}",
                 f"{delta:.2g}",
                 f"{theorem_factor(ids[0], many) * delta:.2g}",
             ]

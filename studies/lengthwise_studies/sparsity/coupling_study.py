@@ -14,7 +14,7 @@ from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling, grid
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
 from lengthwise_studies.sparsity.coupling import PREDICTED, Ids
-from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases, place
+from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 TRAIN_LENGTHS = {"parity": 10, "variable-assignment": 5, "addition": 5}
@@ -85,8 +85,8 @@ def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
     """Train on every length up to the longest, decode at every test length."""
     symbols, steps = len(cell.of.vocabulary), scale.steps * BUDGETS[cell.task]
 
-    def test(model: StackedTransformer) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+    def test(model: StackedTransformer) -> list[tuple[str, int, list[int]]]:
+        found: list[tuple[str, int, list[int]]] = []
         sizes = {"models": scale.seeds, "samples": scale.samples, "table": TABLE}
         for length in cell.lengths(scale):
             # The seed is the length alone: all arms meet the same samples.
@@ -94,7 +94,7 @@ def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
             counts: dict[str, list[int]] = dict(
                 zip((TOKENS, BOTH), coupling.exact_responses(model, batch), strict=True)
             )
-            found |= {place(what, length): counts[what] for what in reversed(cell.tested)}
+            found += [(what, length, counts[what]) for what in reversed(cell.tested)]
         return found
 
     return grid.run_stack(
@@ -127,7 +127,7 @@ def names(cell: CoupledCell, what: str) -> tuple[str, str]:
     return cell.task, "exact_" + what.replace(" ", "_") if what else "train_loss"
 
 
-Found = Mapping[CoupledCell, Outcome]
+Outcomes = Mapping[CoupledCell, Outcome]
 CELLS = [
     CoupledCell(task, ids, encoding)
     for encoding, task, ids in product(ENCODINGS, TRAIN_LENGTHS, ARM_NAMES)
@@ -151,7 +151,7 @@ def notes(scale: CouplingScale) -> list[str]:
 
 
 def _by_encoding(
-    scale: CouplingScale, task: str, arms: tuple[Ids, ...], found: Found
+    scale: CouplingScale, task: str, arms: tuple[Ids, ...], found: Outcomes
 ) -> Iterator[tuple[str, bool, list[Share]]]:
     """For each encoding and length beyond training: its name, whether the first arm was trained, each arm's share."""
     for encoding, name in ENCODINGS.items():
@@ -163,14 +163,14 @@ def _by_encoding(
                 yield f"{name} at {factor}x", inside[0].value >= LEARNED, list(of_arms)
 
 
-def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Iterator[Case]:
+def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Outcomes) -> Iterator[Case]:
     """More exact responses than another arm, for every encoding and length beyond training."""
     for name, learned, shares in _by_encoding(scale, task, arms, found):
         gained = grid.difference(*shares)
         yield Case(f"{name}: {gained.text}{'' if learned else ', not trained'}", gained, counts=learned)
 
 
-def _holds(scale: CouplingScale, task: str, arm: Ids, found: Found) -> Iterator[Case]:
+def _holds(scale: CouplingScale, task: str, arm: Ids, found: Outcomes) -> Iterator[Case]:
     """Exact responses in most cases."""
     for name, learned, [share] in _by_encoding(scale, task, (arm,), found):
         at = grid.over_seeds(share.seeds)
@@ -217,7 +217,7 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
             )
 
 
-def exact_table(scale: CouplingScale, found: Found) -> Table:
+def exact_table(scale: CouplingScale, found: Outcomes) -> Table:
     """One line for each cell and metric."""
     return Table(
         columns=["task", "arm", "exact", *(f"at {factor} times" for factor in scale.factors)],
@@ -235,7 +235,7 @@ def exact_table(scale: CouplingScale, found: Found) -> Table:
     )
 
 
-def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> Picture | None:
+def exact_picture(scale: CouplingScale, found: Outcomes, encoding: str) -> Picture | None:
     """One panel for each task, one curve for each arm and metric."""
     return grid.share_picture(
         (

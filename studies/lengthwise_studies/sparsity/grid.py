@@ -56,11 +56,14 @@ class GridScale:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a cell gave: the loss [seed] over the last twentieth of the steps, and right answers [seed] by `place`."""
+    """What a cell gave: the loss [seed] over the last twentieth of the steps, and right answers [seed] of each test.
+
+    A test is what was asked, and the length of the samples.
+    """
 
     train_loss: list[float]
     samples: int
-    right: dict[str, list[int]]
+    right: list[tuple[str, int, list[int]]]
     seconds: float
 
 
@@ -68,13 +71,13 @@ def run_stack(
     scale: GridScale,
     batches: Iterable[Any],
     losses: Callable[[StackedTransformer, Any], Tensor],
-    test: Callable[[StackedTransformer], dict[str, list[int]]],
+    test: Callable[[StackedTransformer], list[tuple[str, int, list[int]]]],
     *,
     steps: int,
     rate: float,
     **architecture: Any,
 ) -> Outcome:
-    """Train a model from every seed of the scale, and count the right answers of each, by place."""
+    """Train a model from every seed of the scale, and count the right answers of each test."""
     started = time.perf_counter()
     sizes = {"width": scale.width, "heads": scale.heads, "hidden": 4 * scale.width}
     model = StackedTransformer(Architecture(**sizes, **architecture), range(scale.seeds))
@@ -102,15 +105,11 @@ class Share(Estimate):
         return 1 - self.value if self.value < 1 else 1 - self.low
 
 
-def place(what: str, length: int) -> str:
-    """The key of a test in an outcome."""
-    return f"{what}, length={length}"
-
-
-def share(outcome: Outcome, *places: str) -> Share:
-    """The share of right answers over these places together."""
-    counts = [sum(seed) for seed in zip(*(outcome.right[one] for one in places), strict=True)]
-    each = outcome.samples * len(places)
+def share(outcome: Outcome, *tests: tuple[str, int]) -> Share:
+    """The share of right answers over these tests together."""
+    right_of = {(what, length): right for what, length, right in outcome.right}
+    counts = [sum(seed) for seed in zip(*(right_of[one] for one in tests), strict=True)]
+    each = outcome.samples * len(tests)
     trials, right = each * len(counts), sum(counts)
     # Clopper and Pearson (1934): quantiles of beta laws.
     low = float(betaincinv(right, trials - right + 1, 0.025)) if right else 0.0
@@ -121,7 +120,7 @@ def share(outcome: Outcome, *places: str) -> Share:
 
 def by_length(outcome: Outcome, what: str, lengths: Sequence[int]) -> list[Share]:
     """The share of right answers in a test at each length."""
-    return [share(outcome, place(what, length)) for length in lengths]
+    return [share(outcome, (what, length)) for length in lengths]
 
 
 def over_seeds(values: Sequence[float], *, signed: bool = False) -> Estimate:
@@ -195,11 +194,10 @@ def share_rows(names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[A
         task, metric = names(cell, "")
         losses = enumerate(outcome.train_loss)
         rows += [row(task=task, metric=metric, value=loss, seed=seed) for seed, loss in losses]
-        for tested in outcome.right:
-            what, _, length = tested.rpartition(", length=")
+        for what, length, _ in outcome.right:
             task, metric = names(cell, what)
-            one = share(outcome, tested)
-            of = row(task=task, metric=metric, value=one.value, unit="share", length=int(length))
+            one = share(outcome, (what, length))
+            of = row(task=task, metric=metric, value=one.value, unit="share", length=length)
             rows.append(replace(of, ci_low=one.low, ci_high=one.high, n=one.n))
     return rows
 

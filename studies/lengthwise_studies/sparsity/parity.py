@@ -12,7 +12,7 @@ from lengthwise.report.drawing import Picture
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import grid, planted
-from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases, place
+from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases
 
 KS = (4, 6, 8, 10, 12)
 CHANCE = 0.5
@@ -102,13 +102,17 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
         ),
         planted.label_losses,
         # The seed is of length and k alone: cells of one law meet the same samples.
-        lambda model: {
-            place(f"k={k}", length): planted.right_labels(
-                model, law, length=length, k=k, samples=scale.samples, seed=1000 * length + k
+        lambda model: [
+            (
+                f"k = {k}",
+                length,
+                planted.right_labels(
+                    model, law, length=length, k=k, samples=scale.samples, seed=1000 * length + k
+                ),
             )
             for k in scale.test_ks
             for length in scale.test_lengths
-        },
+        ],
         steps=scale.steps,
         rate=2e-3,
         vocabulary=planted.SYMBOLS,
@@ -121,7 +125,7 @@ def names(cell: ParityCell, what: str) -> tuple[str, str]:
     """Task and metric: accuracy by k, or the training loss."""
     if not what:
         return "sparse parity", "train_loss"
-    return f"sparse parity, {what.replace('=', ' = ')}", "accuracy"
+    return f"sparse parity, {what}", "accuracy"
 
 
 def notes(scale: ParityScale) -> list[str]:
@@ -147,7 +151,7 @@ class Accuracies:
     def at(self, cell: ParityCell, *lengths: int, k: int | None = None) -> Share:
         """Pooled over these lengths, with k planted tokens; None: all tested k that the cell was trained on."""
         places = product(cell.tested(self.scale) if k is None else (k,), lengths)
-        return grid.share(self.outcomes[cell], *(place(f"k={k}", length) for k, length in places))
+        return grid.share(self.outcomes[cell], *((f"k = {k}", length) for k, length in places))
 
     def inside(self, cell: ParityCell) -> float:
         """In training range."""
@@ -233,7 +237,7 @@ def accuracy_picture(scale: ParityScale, found: Outcomes, where: str) -> Picture
     panels = {k: f"k = {k}" for k in scale.test_ks}
     return grid.share_picture(
         (
-            (panel, f"trained on k up to {cell.k}", one, f"k={k}")
+            (panel, f"trained on k up to {cell.k}", one, f"k = {k}")
             for cell, one in found.items()
             for k, panel in panels.items()
             if cell.where == where

@@ -1,0 +1,208 @@
+"""The page of a table: what was run beside the paper, the paper's table with our numbers, a picture, the verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.report.drawing import COLORS, Picture, drawn, picture
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results
+from lengthwise_studies.arms import arm_after
+from lengthwise_studies.claims import (
+    OPPOSITE,
+    OUTSIDE,
+    REPRODUCED,
+    Judged,
+    shown_detectable,
+    shown_p,
+    shown_size,
+)
+from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paper.sizes import PAPER, STEPS, Size
+
+if TYPE_CHECKING:
+    from lengthwise_studies.paper.paper_table import PaperTable
+    from lengthwise_studies.paper.statements import Setting
+
+_PAPERS_TEXTS = {"books": "RedPajama-Book", "pg19": "PG19"}
+_CONTRARY = (OPPOSITE, OUTSIDE)
+Number = tuple[Quantity, int | None]
+"""What a claim is about, and after how many of the paper's steps; None: after all."""
+
+
+def table_sections(
+    table: PaperTable, judged: Sequence[Judged], results: Results, details: Sequence[Table]
+) -> list[Section]:
+    """What an author looks for first; `details` are folded away."""
+    size = Size.of(results.config["size"])
+    shown = (what_was_run(table, results, size), beside_the_paper(table, results, size))
+    drawn_claims = claims_picture(table, judged)
+    return [
+        Section(
+            title=f"{table.label}: the paper's numbers and ours",
+            paragraphs=[table.shows],
+            tables=[one for one in shown if one.rows],
+            figures=[drawn_claims] if drawn_claims else [],
+        ),
+        Section(
+            title=f"{table.label}: the claims",
+            tables=[claims_table(judged)],
+            notes=results.notes,
+            details=[one for one in details if one.rows],
+        ),
+    ]
+
+
+def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
+    """Model, training and text: the paper's, and ours."""
+    described, rows = results.provenance.get("model"), results.rows
+    parameters = f", {described['parameters']:,} parameters" if isinstance(described, dict) else ""
+    documents = {row.documents for row in rows if row.task == "perplexity" and row.documents}
+    read = f", {max(documents)} held-out documents" if documents else ""
+
+    def each(say: Callable[[Setting], str]) -> str:
+        """What is said of the settings, once where it is the same of all."""
+        said = {one.name or one.adjustment.name: say(one) for one in table.settings}
+        alike = len({*said.values()}) == 1
+        return next(iter(said.values())) if alike else "; ".join(map(": ".join, said.items()))
+
+    def column(of: Size, model: str, texts: Callable[[str], str], seeds: str, measured: str) -> list[str]:
+        training = f"{of.steps} steps of {of.batch} windows of {{:,}} tokens"
+        return [
+            model,
+            f"{of.trained:,} tokens (T)",
+            each(lambda one: f"{one.adjustment.name}, to {one.adjustment.factor(of):g}T"),
+            each(lambda one: training.format(one.adjustment.window(of))),
+            each(lambda one: texts(one.corpus)),
+            seeds,
+            measured,
+        ]
+
+    lengths = " and ".join(f"{times:g}T" for times in size.lengths)
+    papers = column(
+        PAPER, PAPER.model, lambda corpus: _PAPERS_TEXTS.get(corpus, corpus), "one number a cell", "2T"
+    )
+    ours = column(
+        size, f"{results.model_name}{parameters}", size.text_of, str(size.seeds), f"{lengths}{read}"
+    )
+    names = ("model", "trained for", "extension", "fine-tuning", "on", "seeds", "losses at")
+    return Table(columns=["", "the paper", "ours"], rows=[*zip(names, papers, ours, strict=True)])
+
+
+def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
+    """The paper's table: a line for each arm that it names, its number and ours side by side."""
+    printed: dict[tuple[str, Number], float] = {}
+    numbers: dict[Number, None] = {}
+    for claim in table.claims:
+        test = claim.test
+        if test.quantity.times_other is None:
+            number = (test.quantity, None if test.steps == STEPS else test.steps)
+            numbers[number] = None
+            printed |= {(arm, number): value for arm, value in claim.levels.items()}
+    named = {arm for claim in table.claims for arm in (claim.test.arm, claim.test.against)}
+    arms = [arm for arm in table.arm_settings(size) if arm in named]
+    columns: dict[str, list[Cell]] = {"": [*arms]}
+    for quantity, steps in numbers:
+        after = "" if steps is None else f", {steps} steps"
+        mark = None if steps is None else size.steps * steps // STEPS
+        heading = f"{_named(quantity)}{after}"
+        columns[f"{heading}: paper"] = [printed.get((arm, (quantity, steps))) for arm in arms]
+        columns[f"{heading}: ours"] = [
+            _printed_as(quantity, _level(results, arm_after(arm, mark), quantity, size)) for arm in arms
+        ]
+    shown = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
+    note = "Ours: the mean over seeds; in brackets the lowest and the highest seed."
+    rows = [*zip(*shown.values(), strict=True)] if len(shown) > 1 else []
+    return Table(columns=[*shown], rows=rows, notes=[note])
+
+
+def _named(quantity: Quantity) -> str:
+    return f"perplexity at {quantity.times:g}T" if quantity.task == "perplexity" else quantity.heading
+
+
+def _level(results: Results, arm: str, quantity: Quantity, size: Size) -> Estimate | None:
+    rows = [row for row in results.rows if row.arm == arm and row.reference is None]
+    return range_over_seeds([row for row in rows if quantity.is_in(row, size.trained)])
+
+
+def _printed_as(quantity: Quantity, found: Estimate | None) -> Estimate | None:
+    """As the paper prints it: a perplexity for a loss, points for a share."""
+    if found is None or found.value is None:
+        return None
+
+    def shown(value: float | None) -> Any:
+        if value is None:
+            return None
+        return math.exp(value) if quantity.task == "perplexity" else 100 * value
+
+    return Estimate(shown(found.value), shown(found.low), shown(found.high))
+
+
+def claims_table(judged: Sequence[Judged]) -> Table:
+    """A line for each claim: the paper's number, ours, the verdict, and what could have been seen."""
+    several = len({one.claim.place for one in judged}) > 1
+    columns: dict[str, list[Cell]] = {
+        "claim": [one.claim.says for one in judged],
+        "in": [one.claim.place if several else None for one in judged],
+        "paper": [one.claim.paper for one in judged],
+        "ours": [one.found.ours for one in judged],
+        "p (Holm)": [shown_p(one.p) for one in judged],
+        "verdict": [one.text for one in judged],
+        "the paper's size": [shown_size(one) for one in judged],
+        "could be seen": [shown_detectable(one) for one in judged],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)}
+    units = " and ".join(dict.fromkeys(one.found.unit for one in judged if one.found.ours is not None))
+    note = (
+        f"Ours: the difference of the two arms, in {units}, with its 95 % interval over seeds and documents."
+    )
+    return Table(columns=[*shown], rows=[*zip(*shown.values(), strict=True)], notes=[note] if units else [])
+
+
+def claims_picture(table: PaperTable, judged: Sequence[Judged]) -> Picture | None:
+    """Our difference for every claim with its interval, beside the paper's, a panel for each unit."""
+    measured = [one for one in judged if isinstance(one.found.ours, Estimate)]
+    units = [*dict.fromkeys(one.found.unit for one in measured)]
+    if not measured:
+        return None
+    said: list[str] = []
+    with drawn(height=0.28 * len(measured) + 0.9 * len(units) + 0.3, panels=(len(units), 1)) as (
+        figure,
+        grid,
+    ):
+        for axes, unit in zip(grid[:, 0], units, strict=True):
+            own = [one for one in measured if one.found.unit == unit]
+            for at, one in enumerate(own):
+                ours, size = one.found.ours, one.claim.test.size
+                assert isinstance(ours, Estimate)
+                color = (
+                    COLORS[2]
+                    if one.verdict == REPRODUCED
+                    else COLORS[1]
+                    if one.verdict in _CONTRARY
+                    else "#666666"
+                )
+                if one.detectable is not None:
+                    axes.barh(
+                        at, 2 * one.detectable, left=-one.detectable, height=0.7, color="#eeeeee", zorder=0
+                    )
+                axes.plot([ours.low, ours.high], [at, at], color=color, linewidth=1.6)
+                axes.plot([ours.value], [at], marker="o", color=color, linestyle="")
+                if size is not None:
+                    axes.plot([size], [at], marker="D", color="black", markerfacecolor="none", linestyle="")
+                said.append(f"{one.claim.says}: {ours.text}, {one.verdict}")
+            axes.axvline(0, color="#888888", linewidth=0.8)
+            axes.set_yticks(range(len(own)), [one.claim.says for one in own], fontsize=8)
+            axes.set(ylim=(len(own) - 0.4, -0.6), xlabel=f"difference, {unit}")
+            axes.grid(visible=False, axis="y")
+        return picture(
+            figure,
+            name=f"claims-{table.name}",
+            title="What each claim is about: ours and the paper's",
+            alt="; ".join(said),
+            caption="Dots: our difference with its 95 % interval, green where the claim is reproduced, red where the "
+            "opposite is found. Diamonds: the paper's difference. Grey bars: differences too small to be seen here.",
+        )

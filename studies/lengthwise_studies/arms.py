@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -94,8 +93,3 @@ def steps_at(steps: int, pace: float) -> int:
 def arm_after(name: str, steps: int | None) -> str:
     """What an arm is called after so many of the reference's steps; None: at the end."""
     return name if steps is None else f"{name} after {steps} steps"
-
-
-def is_final(name: str | None) -> bool:
-    """False for the name of an arm after fewer steps, as `arm_after` makes it."""
-    return name is None or re.search(r" after \d+ steps$", name) is None

@@ -86,6 +86,7 @@ class Claim(Generic[T]):
         says: the statement, in short.
         test: how numbers decide it.
         paper: the paper's number; "" for a claim of our own.
+        levels: what the paper prints of each of the two arms, as it prints it.
         term: what it says of the term: HELPS, HARMLESS, HARMS or OTHER.
         unless: why it cannot be judged at a scale; "" where it can.
     """
@@ -95,6 +96,7 @@ class Claim(Generic[T]):
     test: T
     source: str = ""
     paper: str = ""
+    levels: Mapping[str, float] = field(default_factory=dict)
     term: str = OTHER
     unless: Callable[[Any], str] = field(default=lambda scale: "")
 
@@ -179,13 +181,9 @@ def verdict_table(
     *,
     caption: str = "The paper's claims",
     ours: str = "ours",
-    more: Mapping[str, Sequence[Cell]] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers.
-
-    `more` are columns beside the verdict.
-    """
+    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers."""
     # What a reader asks first is on the left: a wide page is scrolled for the rest.
     columns: dict[str, Sequence[Cell]] = {
         "place": [one.claim.place for one in judged],
@@ -197,7 +195,6 @@ def verdict_table(
         "verdict": [one.text for one in judged],
         "the paper's size": [shown_size(one) for one in judged],
         "could be seen": [shown_detectable(one) for one in judged],
-        **(more or {}),
         "n": [one.found.n for one in judged],
         "what": [one.found.what for one in judged],
         "rule": [one.found.rule for one in judged],

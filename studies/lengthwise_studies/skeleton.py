@@ -135,8 +135,8 @@ def produce_page(
             atomic_write_text(out / "figures" / f"{picture.name}.svg", picture.svg + "\n")
     atomic_write_text(out / "figures" / "tables.md", "\n".join(map(to_markdown, tables)))
     page, lead = out / "report.html", study.lead or sections[0].paragraphs[0]
-    if not study.lead and len(sections) == 1:
+    if not study.lead and len(study.parts) == 1:
         # The page says it once.
-        sections = [replace(sections[0], paragraphs=sections[0].paragraphs[1:])]
+        sections[0] = replace(sections[0], paragraphs=sections[0].paragraphs[1:])
     atomic_write_text(page, render_page(study.title, lead, sections, provenance, partial=partial))
     return Produced(page, tables)

@@ -62,8 +62,7 @@ OWN = {
     "far-parts": ("far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
-    "when": ("paper.when:WHEN.study", "starts that can profit from the term (35 minutes)"),
-    "twenty": ("paper.when:TWENTY_TABLE.study", "the term on twenty held-out books (30 minutes)"),
+    "when": ("paper.when:STUDY", "starts that can profit from the term; twenty held-out books (an hour)"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""

@@ -19,17 +19,13 @@ from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table
+from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE, term
 from lengthwise_studies.recall import recall_by_distance
 from lengthwise_studies.skeleton import Study
 
 LENGTH = 128
-PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"
 YARN, START = "YaRN x4, untrained", "before fine-tuning"
 DISTANCES = (64, 128, 256)
-
-
-def _term(name: str, divergence: str, alpha: float, question: str) -> Arm:
-    return Arm(name, question, (f"objective.divergence={divergence}", f"objective.alpha={alpha}"))
 
 
 EXPERIMENT = Experiment(
@@ -40,10 +36,10 @@ EXPERIMENT = Experiment(
     arms=(
         Arm(name=START),
         Arm(name=YARN, method="yarn", factor=4),
-        _term(PLAIN, "sce", 0.0, "the baseline: the same windows, no term"),
-        _term(SCE, "sce", 0.1, "the paper's objective at the weight that it recommends"),
-        _term(ENTROPY, "entropy", 0.1, "the control: is SCE more than sharpening?"),
-        _term(JEFFREYS, "jeffreys", 10.0, "the disagreement alone, weighted to matter"),
+        term(PLAIN, "sce", 0.0, question="the baseline: the same windows, no term"),
+        term(SCE, "sce", 0.1, question="the paper's objective at the weight that it recommends"),
+        term(ENTROPY, "entropy", 0.1, question="the control: is SCE more than sharpening?"),
+        term(JEFFREYS, "jeffreys", 10.0, question="the disagreement alone, weighted to matter"),
     ),
     notes=(
         "Held-out text: {documents} whole books that no training saw. Every arm is measured on the same tokens.",

@@ -63,9 +63,9 @@ def _verdicts(results: Results) -> Table:
 
 
 def _differences(results: Results) -> Table:
-    from lengthwise_studies.paper.paper_table import values_table
+    from lengthwise_studies.paper.all_tables import TABLES
 
-    return values_table(results, differences=True, short=True)
+    return TABLES[results.kind].values(results, differences=True, short=True)
 
 
 def _times(results: Results) -> Table:
@@ -176,7 +176,8 @@ def show(results: Results) -> list[Table]:
     if kind in PARTS:
         return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
-        found = [_verdicts(results), _differences(results), _times(results)]
+        levels = TABLES[kind].values(results, differences=False, short=True)
+        found = [_verdicts(results), _differences(results), levels, _times(results)]
         return [*found, _from("temperatures").temperatures_table(results)] if kind == "table4" else found
     if kind == "eval":
         of = _from("task_tables")

@@ -24,6 +24,9 @@ TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, WHEN, TWENTY_TA
 ALL = Study(
     title="The tables of the paper and its rebuttal",
     parts=tuple(table.part(f"parts/{table.name}") for table in (*_PAPERS, *_REBUTTALS)),
+    lead=(
+        "Each table of the paper and of its rebuttal: its numbers beside ours, and a verdict on each claim.",
+    ),
     takes=("seeds", "steps", "data"),
 )
 """All of them in one run: with LongBench's files every claim on LongBench-E has a verdict."""

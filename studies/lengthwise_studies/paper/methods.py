@@ -68,9 +68,9 @@ RAW = Adjustment(name="no adjustment", recipe="eabf", method=None, longer=True)
 """Plain fine-tuning: the recipe of EABF without its extension."""
 
 
-def term(name: str, divergence: str, alpha: float, *more: str) -> Arm:
+def term(name: str, divergence: str, alpha: float, *more: str, question: str = "") -> Arm:
     """An arm with another weighted divergence, on the same windows and offsets."""
-    return Arm(name=name, changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more))
+    return Arm(name, question, (f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more))
 
 
 def weights(*alphas: float) -> Callable[[Adjustment, Size], tuple[Arm, ...]]:

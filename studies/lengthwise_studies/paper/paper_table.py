@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
+from lengthwise_studies.arms import Arm, Scale, arm_after
 from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
 from lengthwise_studies.contrasts import Contrast
 from lengthwise_studies.experiments import Experiment
@@ -23,9 +23,10 @@ from lengthwise_studies.paired_claims import (
     by_line,
     range_over_seeds,
 )
-from lengthwise_studies.paper.methods import PLAIN, UNTRAINED
+from lengthwise_studies.paper.methods import PLAIN
 from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss, measure_of
 from lengthwise_studies.paper.statements import Setting
+from lengthwise_studies.paper.table_page import table_sections
 from lengthwise_studies.skeleton import Part, Study
 
 
@@ -66,6 +67,7 @@ class PaperTable:
             plan=lambda size: [self.experiment(size)],
             claims=lambda size: self.claims,
             folder=folder,
+            heading=f"Where it comes from: {self.label}",
         )
 
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
@@ -151,26 +153,6 @@ class PaperTable:
             for arm in setting.arms(size)
         }
 
-    def starts(self, judged: Sequence[Judged], results: Results) -> dict[str, list[Cell]]:
-        """Beside each verdict: could its setting profit? What plain CE gains, and how sure the start is."""
-        size, rows = Size.of(results.config["size"]), results.rows
-        settings = self.arm_settings(size)
-        found: dict[str, list[Cell]] = {"plain CE minus untrained": [], "inverse temperature": []}
-        for one in judged:
-            quantity, setting = one.claim.test.quantity, settings[one.claim.test.against]
-            start, plain = setting.arm(UNTRAINED), setting.arm(PLAIN)
-            gains = [row for row in rows if (row.arm, row.reference) == (start, plain)]
-            gains = [row for row in gains if quantity.is_in(row, size.trained)]
-            sure = inverse_temperature(quantity.times or 0)
-            own = [row for row in rows if (row.arm, row.reference) == (start, None)]
-            found["plain CE minus untrained"].append(
-                range_over_seeds([replace(row, value=-row.value) for row in gains if row.value], signed=True)
-            )
-            found["inverse temperature"].append(
-                range_over_seeds([row for row in own if sure.is_in(row, size.trained)])
-            )
-        return found
-
     def times(self, results: Results) -> Table:
         """The measured time of a step of each arm, and its ratio to that of plain CE in the same setting."""
         settings = self.arm_settings(Size.of(results.config["size"]))
@@ -186,16 +168,39 @@ class PaperTable:
         )
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
-        """The table as one section of a page."""
+        """The table as a part of a page."""
         judged = self.judged(results)
-        tables = [
-            verdict_table(judged, more=self.starts(judged, results), notes=[NOTE]),
-            values_table(results, differences=False, caption="Every arm"),
-            values_table(results, differences=True, caption="Paired difference from the reference"),
+        details = [
+            verdict_table(judged, caption="The claims, with the rule of each", notes=[NOTE]),
+            self.values(results, differences=False, caption="Every arm"),
+            self.values(results, differences=True, caption="Paired difference from the reference"),
             *([self.times(results)] if self.equal_time else []),
         ]
-        tables = [table for table in tables if table.rows]
-        return [Section(title=self.title, paragraphs=[self.shows], tables=tables, notes=results.notes)]
+        return table_sections(self, judged, results, details)
+
+    def values(self, results: Results, *, differences: bool, caption: str = "", short: bool = False) -> Table:
+        """One line for each arm, or for each of its differences; means over seeds with their range.
+
+        The `short` table has the arms after all steps, and of SCE its parts alone.
+        """
+        size = Size.of(results.config["size"])
+        shown, final = size.columns(), self.arm_settings(size)
+        if short:
+            shown = [one for one in shown if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
+
+        def name(row: Row) -> str | None:
+            if (
+                row.arm is None
+                or (row.reference is not None) != differences
+                or (short and row.arm not in final)
+            ):
+                return None
+            return " minus ".join(filter(None, (row.arm, row.reference)))
+
+        note = "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
+        mean = partial(range_over_seeds, signed=differences)
+        lines = by_line(results.rows, name)
+        return arms_table(lines, shown, mean, length=size.trained, caption=caption, notes=[note])
 
 
 def _contrast(test: Paired, size: Size) -> Contrast:
@@ -209,27 +214,3 @@ def _contrast(test: Paired, size: Size) -> Contrast:
         across=test.across,
         lengths=lengths,
     )
-
-
-def values_table(results: Results, *, differences: bool, caption: str = "", short: bool = False) -> Table:
-    """One line for each arm, or for each of its differences; means over seeds with their range.
-
-    The `short` table has the arms after all steps, and of SCE its parts alone.
-    """
-    size, rows = Size.of(results.config["size"]), results.rows
-    shown = size.columns()
-    if short:
-        rows = [row for row in rows if is_final(row.arm)]
-        shown = [one for one in shown if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
-
-    def name(row: Row) -> str | None:
-        if row.arm is None or (row.reference is not None) != differences:
-            return None
-        return " minus ".join(filter(None, (row.arm, row.reference)))
-
-    note = (
-        "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
-    )
-    mean = partial(range_over_seeds, signed=differences)
-    lines = by_line(rows, name)
-    return arms_table(lines, shown, mean, length=size.trained, caption=caption, notes=[note])

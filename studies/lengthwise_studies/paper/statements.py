@@ -119,6 +119,14 @@ def claim(
         steps=steps,
         across=across,
     )
+    levels = dict(zip((arm, against), paper, strict=True)) if isinstance(paper, tuple) and not like else {}
     return Claim(
-        place=place, source=SOURCES[place], says=says, paper=printed, test=test, term=term, unless=unless
+        place=place,
+        source=SOURCES[place],
+        says=says,
+        paper=printed,
+        levels=levels,
+        test=test,
+        term=term,
+        unless=unless,
     )

@@ -32,7 +32,7 @@ from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
 
-PRINTED: dict[str, tuple[float, float, float, float]] = {
+THEIRS: dict[str, tuple[float, float, float, float]] = {
     "GPT-J-6B": (2.1, 3.4, 9.5, 7.8),
     "GPT-NeoX-20B": (2.3, 3.2, 9.4, 9.7),
     "Llama2-7B": (1.9, 3.4, 9.4, 8.9),
@@ -50,7 +50,7 @@ LONG, RISE = "loss beyond T", "rise beyond T"
 
 def _printed() -> Mapping[str, Sequence[float]]:
     names = (SHORT, SCE, LONG, "LongBench-E")
-    columns = dict(zip(names, zip(*PRINTED.values(), strict=True), strict=True))
+    columns = dict(zip(names, zip(*THEIRS.values(), strict=True), strict=True))
     rise = [far - near for far, near in zip(columns[LONG], columns[SHORT], strict=True)]
     return columns | {RISE: rise}
 
@@ -59,7 +59,10 @@ _OF = _printed()
 """The columns of the paper's table, and how far its models rise."""
 _WITH_LONG, _WITH_RISE = (partial_correlation(_OF[SCE], _OF[score]) for score in (LONG, RISE))
 _STRONGER = _WITH_LONG - partial_correlation(_OF[SHORT], _OF[LONG])
-_LLAMA, _ADAPTED = PRINTED["Llama2-7B"], [PRINTED[name] for name in ("Yarn-Llama-2-7B-8k", "CLEX-LLaMA-4K")]
+_LLAMA, _ADAPTED = (
+    THEIRS["Llama2-7B"],
+    [THEIRS[name] for name in ("Yarn-Llama-2-7B-8k", "CLEX-LLaMA-4K")],
+)
 _LOWER_SCE, _LOWER_RISE = (
     fmean(map(number, _ADAPTED)) - number(_LLAMA)
     for number in (lambda one: one[1], lambda one: one[2] - one[0])
@@ -243,12 +246,12 @@ def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str
 
 def of_the_papers_models() -> str:
     """What the paper's own seven models say, from its printed values."""
-    of_loss, sce, score, bench = (list(column) for column in zip(*PRINTED.values(), strict=True))
+    of_loss, sce, score, bench = (list(column) for column in zip(*THEIRS.values(), strict=True))
     one, other = partial_correlation(sce, score), partial_correlation(of_loss, score)
-    rows = {name: (values[1], values[2], values[0]) for name, values in PRINTED.items()}
+    rows = {name: (values[1], values[2], values[0]) for name, values in THEIRS.items()}
     difference, error, degrees = over_models(Correlation(SCE, LONG, stronger_than=SHORT)._statistic, rows)
     return (
-        f"Over the paper's {len(PRINTED)} models, from its printed values, SCE correlates by {one:.2f} with the log "
+        f"Over the paper's {len(THEIRS)} models, from its printed values, SCE correlates by {one:.2f} with the log "
         f"perplexity and by {partial_correlation(sce, bench):.2f} with LongBench-E, the training loss by {other:.2f} "
         f"and {partial_correlation(of_loss, bench):.2f} (Pearson; printed are 0.67 and -0.59). The difference for "
         f"the log perplexity has p = {two_sided_p(difference / error, degrees):.2f}. Their loss rises by "

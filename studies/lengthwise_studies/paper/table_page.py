@@ -63,6 +63,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
     documents = {row.documents for row in rows if row.task == "perplexity" and row.documents}
     read = f", {max(documents)} held-out documents" if documents else ""
 
+    adjustments = [one.adjustment for one in table.settings]
+
     def each(say: Callable[[Setting], str]) -> str:
         """What is said of the settings, once where it is the same of all."""
         said = {one.name or one.adjustment.name: say(one) for one in table.settings}
@@ -74,14 +76,14 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         return [
             model,
             f"{of.trained:,} tokens (T)",
-            each(lambda one: f"{one.adjustment.name}, to {one.adjustment.factor(of):g}T"),
+            "; ".join(dict.fromkeys(f"{each.name} to {each.factor(of):g}T" for each in adjustments)),
             each(lambda one: training.format(one.adjustment.window(of))),
             each(lambda one: texts(one.corpus)),
             seeds,
             measured,
         ]
 
-    lengths = " and ".join(f"{times:g}T" for times in size.lengths)
+    lengths = ", ".join(f"{times:g}T" for times in size.lengths)
     papers = column(
         PAPER, PAPER.model, lambda corpus: _PAPERS_TEXTS.get(corpus, corpus), "one number a cell", "2T"
     )

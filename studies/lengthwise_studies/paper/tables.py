@@ -145,7 +145,7 @@ TABLE4 = PaperTable(
     follows=True,
 )
 
-NARROW, FAR, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
+NARROW, OUTER, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
 ALL_TOKENS = "min_context=0"
 
 
@@ -154,7 +154,7 @@ def _ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
     quarter = window // 4
     return (
         term(NARROW, "sce", 0.1, f"offsets=[1, {quarter}]"),
-        term(FAR, "sce", 0.1, f"offsets=[{quarter}, {window // 2 - 1}]"),
+        term(OUTER, "sce", 0.1, f"offsets=[{quarter}, {window // 2 - 1}]"),
         term(WHOLE, "sce", 0.1, f"offsets=[1, {window - 1}]", ALL_TOKENS),
     )
 
@@ -175,7 +175,7 @@ TABLE5 = PaperTable(
     settings=(Setting(adjustment=LONGQLORA, more=_ranges),),
     claims=(
         claim("Table 5", "e to L/4 does as well as e to L/2", loss(2), "same", NARROW, SCE),
-        _worse("e from L/4 to L/2 is slightly worse than e to L/2", FAR),
+        _worse("e from L/4 to L/2 is slightly worse than e to L/2", OUTER),
         _worse("e to L is worse than e to L/2", WHOLE),
         claim(RANGES, "e to L/2 lowers the perplexity", loss(2), "lower", paper=(5.77, 5.82)),
         claim(RANGES, "e to L/2 raises LongBench-E", SCORED, "higher", paper=(25.8, 23.4)),

@@ -31,14 +31,15 @@ from lengthwise_studies.paper.sizes import TWENTY, Size, loss
 from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.tables import AFTER_50, PG19_AFTER_50, early
 from lengthwise_studies.paper.yardsticks import no_second_books
+from lengthwise_studies.skeleton import Study
 
-PRINTED = "as printed 0.1"
+AS_PRINTED = "as printed 0.1"
 _WEIGHTS = (0.01, 0.03, 0.3)
 _OTHERS = weights(*_WEIGHTS)
 
 
 def _printed(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    return (term(PRINTED, "printed_sce", 0.1),)
+    return (term(AS_PRINTED, "printed_sce", 0.1),)
 
 
 def _tuned(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
@@ -111,9 +112,9 @@ WHEN = PaperTable(
     claims=(
         *_early(USUAL),
         *_early(UNSURE),
-        *_claims(USUAL, SCE, PRINTED),
-        *_claims(EARLY, SCE, PRINTED),
-        *_claims(UNSURE, SCE, PRINTED, ENTROPY, "SCE 0.03", "SCE 0.3"),
+        *_claims(USUAL, SCE, AS_PRINTED),
+        *_claims(EARLY, SCE, AS_PRINTED),
+        *_claims(UNSURE, SCE, AS_PRINTED, ENTROPY, "SCE 0.03", "SCE 0.3"),
     ),
     follows=True,
 )
@@ -132,4 +133,10 @@ TWENTY_TABLE = PaperTable(
         early(ON_CODE, PG19_AFTER_50, unless=no_second_books),
     ),
     follows=True,
+)
+STUDY = Study(
+    title=WHEN.title,
+    parts=(WHEN.part(), TWENTY_TABLE.part("parts/twenty")),
+    lead=("Three starts of CLEX on the books of all tables, and other settings on twenty held-out books.",),
+    takes=("seeds", "steps", "data"),
 )

@@ -54,7 +54,7 @@ def study(limit: int = 1, says: str = "it is small", headings: tuple[str, ...] =
 def run(tmp_path: Path) -> Path:
     for name in ("books", "code"):
         (tmp_path / name).mkdir()
-        found = Results(kind="k", model_name="m", config={}, rows=[])
+        found = Results(kind="k", model_name="m", config={}, rows=[], provenance={"commit": "8269d015"})
         (tmp_path / name / "results.json").write_text(found.to_json())
     (results_folder(tmp_path) / "tables").mkdir(parents=True)
     return tmp_path
@@ -71,7 +71,8 @@ def test_a_page_whose_rule_has_changed_is_refused(
     use(study(), monkeypatch)
     path = keep_tables("small", run, run)
     assert kept_claims(run, "small").rows == [["Table 1", "it is small", "0.25", HOLDS]]
-    assert set(json.loads(path.read_text())) == {"study", "scale", "code", "parts"}
+    [part] = json.loads(path.read_text())["parts"]
+    assert (part["code"], part["rules"]) == ("8269d015", [["Table 1", "it is small", "below 1"]])
     use(other, monkeypatch)
     for show in (lambda: kept_claims(run, "small"), lambda: kept_table("small", 1, run)):
         with pytest.raises(UsageError) as refused:

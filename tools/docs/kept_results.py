@@ -1,20 +1,19 @@
 """What was run, each number once: the files `studies/results/*.json`, and reading and writing them.
 
-    {"runs": {NAME: {"scale": ..., "variant": ..., "code": ..., "kind": ..., "model_name": ..., "config": ...,
-                     "notes": ..., "provenance": ..., "shows": [[ARM, REFERENCE or null, SEED, KEY], ...]}},
+    {"runs": {NAME: {"scale": ..., "variant": ..., "kind": ..., "model_name": ..., "config": ..., "notes": ...,
+                     "provenance": ..., "shows": [[ARM, REFERENCE or null, SEED, KEY], ...]}},
      "columns": [FIELD, ...],
      "numbers": {KEY: [[VALUE, ...], ...]}}
 
 `numbers` has the rows of an arm with one seed, or of a paired difference of two arms, under one KEY. Their values are
 those of `lengthwise.results.Row` in the order of `columns`; fields without a column have their default. A run lists
 the arms that it shows, by its own names. Runs that share an arm share its rows: what one measured of it, all show.
-`code` is the commit that kept it. These rows are judged when a page is made, so their verdicts have today's rules.
+The provenance has the commit that ran. Rows are judged when a page is made, so their verdicts have today's rules.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -57,12 +56,6 @@ def results_folder(root: Path) -> Path:
     return root / "studies" / "results"
 
 
-def code_version(root: Path) -> str:
-    """The commit of a repository; "" outside of one."""
-    told = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=root, capture_output=True, text=True)
-    return told.stdout.strip()
-
-
 @cache
 def kept_runs(folder: Path) -> dict[str, Run]:
     """All runs by name."""
@@ -92,9 +85,7 @@ def runs_of(folder: Path, kind: str) -> list[Run]:
     return sorted(found, key=lambda run: run.variant)
 
 
-def add_run(
-    path: Path, name: str, results: Results, *, scale: str = "", variant: str = "", code: str = ""
-) -> None:
+def add_run(path: Path, name: str, results: Results, *, scale: str = "", variant: str = "") -> None:
     """Write a run into the file `path`, beside those that it has; a run of the same name is replaced.
 
     An arm is shared with the first one of the file whose numbers are equal, as far as both have them.
@@ -109,7 +100,6 @@ def add_run(
     plain["runs"][name] = {
         **({"scale": scale} if scale else {}),
         **({"variant": variant} if variant else {}),
-        **({"code": code} if code else {}),
         "kind": results.kind,
         "model_name": results.model_name,
         "config": results.config,

@@ -1,7 +1,7 @@
 """The tables of a finished study, kept as text in `studies/results/tables/NAME.json` for the documentation.
 
-    {"study": ..., "scale": ..., "code": COMMIT,
-     "parts": [{"heading": ..., "rules": [[PLACE, CLAIM, RULE], ...], "tables": [TABLE, ...]}, ...]}
+    {"study": ..., "scale": ...,
+     "parts": [{"heading": ..., "code": COMMIT, "rules": [[PLACE, CLAIM, RULE], ...], "tables": [TABLE, ...]}, ...]}
 
 Verdicts on cells and on single tokens need every sample of a run, which is too much to keep. So the tables are made
 while the run is there, with the rules that decided. A page that shows them is refused once the code has other rules.
@@ -21,7 +21,7 @@ from lengthwise.report.tables import Cell, Table, cell_text
 from lengthwise.runs import finished_results
 from lengthwise_studies.skeleton import Part, chosen_scale
 from lengthwise_studies.study_table import study_named
-from tools.docs.kept_results import code_version, results_folder
+from tools.docs.kept_results import results_folder
 
 CLAIMS = "The paper's claims"
 """The caption of a table of verdicts."""
@@ -39,12 +39,13 @@ def keep_tables(name: str, run: Path, root: Path, scale: str = "default") -> Pat
         folder = run / part.folder
         if finished := finished_results(folder):
             tables = [table for section in part.sections(finished, folder) for table in section.tables]
+            code = finished.provenance.get("commit")
             shown = {"rules": _rules(part, scale), "tables": [_plain(table) for table in tables]}
-            parts.append({"heading": part.heading, **shown})
+            parts.append({"heading": part.heading, "code": code, **shown})
     if not parts:
         raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")
     target = results_folder(root) / "tables" / f"{name if scale == 'default' else f'{name}-{scale}'}.json"
-    kept = {"study": name, "scale": scale, "code": code_version(root), "parts": parts}
+    kept = {"study": name, "scale": scale, "parts": parts}
     atomic_write_text(target, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     return target
 
@@ -100,11 +101,14 @@ def read_kept(name: str, root: Path) -> Kept:
     tables = [Table(**table) for part in parts.values() for table in part["tables"]]
     kept = Kept(study=plain["study"], scale=plain["scale"], tables=tables)
     for part in study_named(kept.study).parts:
-        before, now = parts.get(part.heading, {}).get("rules"), _rules(part, kept.scale)
-        if before is not None and before != now:
+        own = parts.get(part.heading)
+        if own is None:
+            continue
+        before, now = own["rules"], _rules(part, kept.scale)
+        if before != now:
             place, says, rule = next(one for one in [*before, *now] if not (one in before and one in now))
             raise UsageError(
-                f"{path.name} has verdicts of commit {plain['code']}, and a rule has changed since: "
+                f"{path.name} has verdicts of commit {own['code']}, and a rule has changed since: "
                 f"{place}, {says!r}: {rule}",
                 expected="verdicts of the code's rules",
                 fix=f"lengthwise reproduce {kept.command} --out runs/{name}, then python -m tools.docs.doc_tables "

@@ -22,10 +22,10 @@ from lengthwise_studies.claims import (
 )
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.sizes import PAPER, STEPS, Size
+from lengthwise_studies.paper.statements import OURS, Setting
 
 if TYPE_CHECKING:
     from lengthwise_studies.paper.paper_table import PaperTable
-    from lengthwise_studies.paper.statements import Setting
 
 _PAPERS_TEXTS = {"books": "RedPajama-Book", "pg19": "PG19"}
 _CONTRARY = (OPPOSITE, OUTSIDE)
@@ -91,7 +91,10 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         size, f"{results.model_name}{parameters}", size.text_of, str(size.seeds), f"{lengths}{read}"
     )
     names = ("model", "trained for", "extension", "fine-tuning", "on", "seeds", "losses at")
-    return Table(columns=["", "the paper", "ours"], rows=[*zip(names, papers, ours, strict=True)])
+    columns = {"": names, "the paper": papers, "ours": ours}
+    if all(claim.place == OURS for claim in table.claims):
+        del columns["the paper"]
+    return Table(columns=[*columns], rows=[*zip(*columns.values(), strict=True)])
 
 
 def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
@@ -111,13 +114,14 @@ def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
         after = "" if steps is None else f", {steps} steps"
         mark = None if steps is None else size.steps * steps // STEPS
         heading = f"{_named(quantity)}{after}"
-        columns[f"{heading}: paper"] = [printed.get((arm, (quantity, steps))) for arm in arms]
+        values = [printed.get((arm, (quantity, steps))) for arm in arms]
+        columns[f"{heading}: paper"] = [None if value is None else f"{value:g}" for value in values]
         columns[f"{heading}: ours"] = [
             _printed_as(quantity, _level(results, arm_after(arm, mark), quantity, size)) for arm in arms
         ]
     shown = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     note = "Ours: the mean over seeds; in brackets the lowest and the highest seed."
-    rows = [*zip(*shown.values(), strict=True)] if len(shown) > 1 else []
+    rows = [row for row in zip(*shown.values(), strict=True) if any(cell is not None for cell in row[1:])]
     return Table(columns=[*shown], rows=rows, notes=[note])
 
 
@@ -144,22 +148,24 @@ def _printed_as(quantity: Quantity, found: Estimate | None) -> Estimate | None:
 
 
 def claims_table(judged: Sequence[Judged]) -> Table:
-    """A line for each claim: the paper's number, ours, the verdict, and what could have been seen."""
+    """A line for each claim: the paper's difference, ours, the verdict, and what could have been seen."""
+    sizes = [one.claim.test.size for one in judged]
     several = len({one.claim.place for one in judged}) > 1
     columns: dict[str, list[Cell]] = {
         "claim": [one.claim.says for one in judged],
         "in": [one.claim.place if several else None for one in judged],
-        "paper": [one.claim.paper for one in judged],
+        "paper": ["" if size is None else f"{size:+.3f}" for size in sizes],
         "ours": [one.found.ours for one in judged],
         "p (Holm)": [shown_p(one.p) for one in judged],
-        "verdict": [one.text for one in judged],
+        "verdict": [": ".join(filter(None, (one.verdict, one.found.why))) for one in judged],
         "the paper's size": [shown_size(one) for one in judged],
         "could be seen": [shown_detectable(one) for one in judged],
     }
     shown = {name: cells for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)}
     units = " and ".join(dict.fromkeys(one.found.unit for one in judged if one.found.ours is not None))
     note = (
-        f"Ours: the difference of the two arms, in {units}, with its 95 % interval over seeds and documents."
+        f"Differences of the two arms, in {units}; ours with its 95 % interval over seeds and documents. "
+        "A claim without a number of its own has the paper's difference of the term."
     )
     return Table(columns=[*shown], rows=[*zip(*shown.values(), strict=True)], notes=[note] if units else [])
 
@@ -205,6 +211,6 @@ def claims_picture(table: PaperTable, judged: Sequence[Judged]) -> Picture | Non
             name=f"claims-{table.name}",
             title="What each claim is about: ours and the paper's",
             alt="; ".join(said),
-            caption="Dots: our difference with its 95 % interval, green where the claim is reproduced, red where the "
-            "opposite is found. Diamonds: the paper's difference. Grey bars: differences too small to be seen here.",
+            caption="Dots: our difference with its 95 % interval, green where the claim is reproduced, orange where "
+            "the opposite is found. Diamonds: the paper's. Grey bars: differences too small to be seen here.",
         )

@@ -1,0 +1,96 @@
+"""The page of a table: the paper's numbers beside ours, the claims with what could have been seen, one picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lengthwise.report.tables import Estimate, Table
+from lengthwise.results import Results, Row
+from lengthwise_studies.arms import arm_after
+from lengthwise_studies.paper.all_tables import TABLES
+from lengthwise_studies.paper.methods import PLAIN, SCE
+from lengthwise_studies.paper.sizes import LAPTOP
+
+LOSSES = {PLAIN: 2.0, SCE: 1.9}
+WIDEST = 8
+"""Columns of numbers that fit beside a claim at 1280 pixels."""
+
+
+def _run(name: str, **provenance: object) -> Results:
+    """Three seeds, a hundredth apart, at the laptop's scale: after a quarter of the steps all losses are one higher."""
+    size, rows = LAPTOP, []
+    row = Row(model="m", task="perplexity", metric="loss", value=None, length=2 * size.trained, documents=7)
+    for (arm, loss), seed, (mark, more) in (
+        (pair, seed, after)
+        for pair in LOSSES.items()
+        for seed in range(3)
+        for after in ((None, 0.0), (size.steps * 50 // 200, 1.0))
+    ):
+        value = loss + more + 0.01 * seed
+        rows.append(replace(row, arm=arm_after(arm, mark), seed=seed, value=value))
+        if arm == SCE:
+            difference = {"value": LOSSES[SCE] - LOSSES[PLAIN] + 0.001 * seed, "stderr": 0.001}
+            names = {"arm": arm_after(SCE, mark), "reference": arm_after(PLAIN, mark)}
+            rows.append(replace(row, seed=seed, **names, **difference))
+    config = {"size": size.to_dict()}
+    return Results(kind=name, model_name="tiny", config=config, rows=rows, provenance=dict(provenance))
+
+
+def _cells(table: Table) -> dict[str, dict[str, object]]:
+    return {str(row[0]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+
+
+def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
+    results = _run("table4", model={"parameters": 935040})
+    run, beside = TABLES["table4"].sections(results, Path())[0].tables
+    said = _cells(run)
+    assert said["model"] == {
+        "": "model",
+        "the paper": "meta-llama/Llama-2-7b-hf",
+        "ours": "tiny, 935,040 parameters",
+    }
+    assert said["fine-tuning"]["the paper"] == "200 steps of 64 windows of 4,096 tokens"
+    assert said["fine-tuning"]["ours"] == "152 steps of 8 windows of 128 tokens"
+    assert said["losses at"]["ours"] == "1T, 2T, 4T, 7 held-out documents"
+    found = _cells(beside)
+    # Table 4 of the paper, page 9: alpha 0.1 and its baseline after 50 and 200 steps.
+    assert [found[SCE][f"perplexity at 2T{after}: paper"] for after in (", 50 steps", "")] == ["6.89", "5.88"]
+    assert [found[PLAIN][f"perplexity at 2T{after}: paper"] for after in (", 50 steps", "")] == ["7.21", "6.12"]
+    assert found["SCE 1"]["LongBench-E: paper"] == "19.9"
+    assert "LongBench-E: ours" not in beside.columns, "it is not measured at this scale"
+    for after, more in ((", 50 steps", 1.0), ("", 0.0)):
+        ours = found[SCE][f"perplexity at 2T{after}: ours"]
+        assert isinstance(ours, Estimate)
+        expected = [math.exp(LOSSES[SCE] + more + by) for by in (0.01, 0.0, 0.02)]
+        assert [ours.value, ours.low, ours.high] == pytest.approx(expected)
+        assert found["SCE 0.3"][f"perplexity at 2T{after}: ours"] is None
+
+
+def test_each_claim_has_its_verdict_and_what_could_have_been_seen() -> None:
+    _, section = TABLES["table4"].sections(_run("table4"), Path())
+    [claims] = section.tables
+    [line] = [row for row in claims.rows if row[0] == "alpha 0.1 lowers the perplexity after 200 steps"]
+    cells = dict(zip(claims.columns, line, strict=True))
+    assert (cells["paper"], cells["verdict"]) == ("-0.040", "reproduced")
+    assert float(str(cells["could be seen"])) < 0.02
+    assert [table.caption for table in section.details][1:] == [
+        "Every arm",
+        "Paired difference from the reference",
+    ]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_fits_the_page(name: str) -> None:
+    """A claim wraps; every other column is a number, a word, or a short place."""
+    first, second = TABLES[name].sections(_run(name), Path())
+    [claims] = second.tables
+    assert len(claims.columns) <= WIDEST
+    assert len(claims.rows) == len(TABLES[name].claims)
+    assert len(first.figures) <= 1
+    run = first.tables[0]
+    ours = name in ("when", "twenty")
+    assert ("the paper" in run.columns) == (not ours or name == "twenty")

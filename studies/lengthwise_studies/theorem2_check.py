@@ -320,7 +320,7 @@ run_theorem2 = computed(
 
 def part(**options: Any) -> Part:
     """Theorem 2 as a part of a study, with other fields of `Part` where given."""
-    return Part(run=run_theorem2, sections=sections, scales=SCALES, **options)
+    return Part(run=run_theorem2, sections=sections, scales=SCALES, claims=lambda scale: CLAIMS, **options)
 
 
 THEOREM2 = Study(

@@ -12,7 +12,7 @@ from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import arm_after
 from lengthwise_studies.paper.all_tables import TABLES
-from lengthwise_studies.paper.methods import PLAIN, SCE
+from lengthwise_studies.paper.methods import PLAIN, SCE, UNTRAINED
 from lengthwise_studies.paper.sizes import LAPTOP
 
 LOSSES = {PLAIN: 2.0, SCE: 1.9}
@@ -21,7 +21,7 @@ WIDEST = 8
 
 
 def _run(name: str, **provenance: object) -> Results:
-    """Three seeds, a hundredth apart, at the laptop's scale: after a quarter of the steps all losses are one higher."""
+    """Three seeds, a hundredth apart, at the laptop's scale; after a quarter of the steps losses are one higher."""
     size, rows = LAPTOP, []
     row = Row(model="m", task="perplexity", metric="loss", value=None, length=2 * size.trained, documents=7)
     for (arm, loss), seed, (mark, more) in (
@@ -36,6 +36,11 @@ def _run(name: str, **provenance: object) -> Results:
             difference = {"value": LOSSES[SCE] - LOSSES[PLAIN] + 0.001 * seed, "stderr": 0.001}
             names = {"arm": arm_after(SCE, mark), "reference": arm_after(PLAIN, mark)}
             rows.append(replace(row, seed=seed, **names, **difference))
+    for seed in range(3):
+        # What plain CE has less is what the start has more.
+        gained = {"arm": UNTRAINED, "reference": PLAIN, "value": 0.1 + 0.01 * (seed - 1)}
+        rows.append(replace(row, seed=seed, **{**gained, "value": -gained["value"]}))
+        rows.append(replace(row, seed=seed, arm=UNTRAINED, metric="inverse_temperature", value=0.8, unit=""))
     config = {"size": size.to_dict()}
     return Results(kind=name, model_name="tiny", config=config, rows=rows, provenance=dict(provenance))
 
@@ -53,13 +58,18 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
         "the paper": "meta-llama/Llama-2-7b-hf",
         "ours": "tiny, 935,040 parameters",
     }
-    assert said["fine-tuning"]["the paper"] == "200 steps of 64 windows of 4,096 tokens"
-    assert said["fine-tuning"]["ours"] == "152 steps of 8 windows of 128 tokens"
+    assert said["fine-tuning"]["the paper"] == "200 x 64 windows of 4,096 tokens"
+    assert said["fine-tuning"]["ours"] == "152 x 8 windows of 128 tokens"
     assert said["losses at"]["ours"] == "1T, 2T, 4T, 7 held-out documents"
+    assert said["plain CE gains at 2T, nats"]["ours"] == "+0.100 [+0.090, +0.110]"
+    assert said["inverse temperature of the start"]["ours"] == "0.8000 [0.8000, 0.8000]"
     found = _cells(beside)
     # Table 4 of the paper, page 9: alpha 0.1 and its baseline after 50 and 200 steps.
     assert [found[SCE][f"perplexity at 2T{after}: paper"] for after in (", 50 steps", "")] == ["6.89", "5.88"]
-    assert [found[PLAIN][f"perplexity at 2T{after}: paper"] for after in (", 50 steps", "")] == ["7.21", "6.12"]
+    assert [found[PLAIN][f"perplexity at 2T{after}: paper"] for after in (", 50 steps", "")] == [
+        "7.21",
+        "6.12",
+    ]
     assert found["SCE 1"]["LongBench-E: paper"] == "19.9"
     assert "LongBench-E: ours" not in beside.columns, "it is not measured at this scale"
     for after, more in ((", 50 steps", 1.0), ("", 0.0)):

@@ -102,7 +102,7 @@ def read_kept(name: str, root: Path) -> Kept:
     kept = Kept(study=plain["study"], scale=plain["scale"], tables=tables)
     for part in study_named(kept.study).parts:
         own = parts.get(part.heading)
-        if own is None:
+        if own is None or all(table["caption"] != CLAIMS for table in own["tables"]):
             continue
         before, now = own["rules"], _rules(part, kept.scale)
         if before != now:

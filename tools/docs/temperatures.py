@@ -9,8 +9,7 @@ from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import Adjustment
-from lengthwise_studies.paper.paper_table import inverse_temperature
-from lengthwise_studies.paper.sizes import Size
+from lengthwise_studies.paper.sizes import Size, inverse_temperature
 
 
 def temperatures_table(results: Results) -> Table:

@@ -18,21 +18,15 @@ from lengthwise_studies.paired_claims import (
     NOTE,
     Measured,
     Paired,
-    Quantity,
     arms_table,
     by_line,
     range_over_seeds,
 )
 from lengthwise_studies.paper.methods import PLAIN
-from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, loss, measure_of
+from lengthwise_studies.paper.sizes import SIZES, STEPS, Size, measure_of
 from lengthwise_studies.paper.statements import Setting
 from lengthwise_studies.paper.table_page import table_sections
 from lengthwise_studies.skeleton import Part, Study
-
-
-def inverse_temperature(times: float) -> Quantity:
-    """The factor of the logits with the lowest loss; below 1 where the model is too sure."""
-    return replace(loss(times), heading=f"at {times:g}T", metric="inverse_temperature", unit="")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,11 @@ def loss(times: float) -> Quantity:
     return Quantity(heading=f"loss at {times:g}T", task="perplexity", metric="loss", times=times)
 
 
+def inverse_temperature(times: float) -> Quantity:
+    """The factor of the logits with the lowest loss; below 1 where the model is too sure."""
+    return replace(loss(times), heading=f"at {times:g}T", metric="inverse_temperature", unit="")
+
+
 def loss_against(times: float, other: float) -> Quantity:
     """The loss of one arm with windows of `times` T, against that of the other with `other` T: the same targets."""
     return replace(loss(times), heading=f"loss at {times:g}T against {other:g}T", times_other=other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.report.drawing import COLORS, Picture, drawn, picture
@@ -21,7 +22,8 @@ from lengthwise_studies.claims import (
     shown_size,
 )
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
-from lengthwise_studies.paper.sizes import PAPER, STEPS, Size
+from lengthwise_studies.paper.methods import PLAIN, UNTRAINED
+from lengthwise_studies.paper.sizes import PAPER, STEPS, Size, inverse_temperature, loss
 from lengthwise_studies.paper.statements import OURS, Setting
 
 if TYPE_CHECKING:
@@ -57,13 +59,11 @@ def table_sections(
 
 
 def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
-    """Model, training and text: the paper's, and ours."""
-    described, rows = results.provenance.get("model"), results.rows
+    """Model, training and text: the paper's, and ours; what plain CE gains on the start, and how sure that is."""
+    described, rows, both = results.provenance.get("model"), results.rows, (PAPER, size)
     parameters = f", {described['parameters']:,} parameters" if isinstance(described, dict) else ""
     documents = {row.documents for row in rows if row.task == "perplexity" and row.documents}
-    read = f", {max(documents)} held-out documents" if documents else ""
-
-    adjustments = [one.adjustment for one in table.settings]
+    lengths = ", ".join(f"{times:g}T" for times in size.lengths)
 
     def each(say: Callable[[Setting], str]) -> str:
         """What is said of the settings, once where it is the same of all."""
@@ -71,30 +71,59 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         alike = len({*said.values()}) == 1
         return next(iter(said.values())) if alike else "; ".join(map(": ".join, said.items()))
 
-    def column(of: Size, model: str, texts: Callable[[str], str], seeds: str, measured: str) -> list[str]:
-        training = f"{of.steps} steps of {of.batch} windows of {{:,}} tokens"
-        return [
-            model,
-            f"{of.trained:,} tokens (T)",
-            "; ".join(dict.fromkeys(f"{each.name} to {each.factor(of):g}T" for each in adjustments)),
-            each(lambda one: training.format(one.adjustment.window(of))),
-            each(lambda one: texts(one.corpus)),
-            seeds,
-            measured,
-        ]
+    def number(quantity: Quantity, arm: str, reference: str | None, sign: int = 1) -> str:
+        own = [row for row in rows if (row.arm, row.reference) == (arm, reference)]
+        own = [row for row in own if quantity.is_in(row, size.trained) and row.value is not None]
+        found = range_over_seeds(
+            [replace(row, value=sign * (row.value or 0)) for row in own], signed=sign < 0
+        )
+        return "" if found is None else found.text
 
-    lengths = ", ".join(f"{times:g}T" for times in size.lengths)
-    papers = column(
-        PAPER, PAPER.model, lambda corpus: _PAPERS_TEXTS.get(corpus, corpus), "one number a cell", "2T"
-    )
-    ours = column(
-        size, f"{results.model_name}{parameters}", size.text_of, str(size.seeds), f"{lengths}{read}"
-    )
-    names = ("model", "trained for", "extension", "fine-tuning", "on", "seeds", "losses at")
-    columns = {"": names, "the paper": papers, "ours": ours}
+    lines = [
+        ("model", PAPER.model, f"{results.model_name}{parameters}"),
+        ("trained for", *(f"{of.trained:,} tokens (T)" for of in both)),
+        (
+            "extension",
+            *("; ".join(dict.fromkeys(_extension(one, of) for one in table.settings)) for of in both),
+        ),
+        (
+            "fine-tuning",
+            *(
+                each(
+                    lambda one, of=of: (
+                        f"{of.steps} x {of.batch} windows of {one.adjustment.window(of):,} tokens"
+                    )
+                )
+                for of in both
+            ),
+        ),
+        (
+            "on",
+            each(lambda one: _PAPERS_TEXTS.get(one.corpus, one.corpus)),
+            each(lambda one: size.text_of(one.corpus)),
+        ),
+        ("seeds", "one number a cell", str(size.seeds)),
+        ("losses at", "2T", f"{lengths}, {max(documents)} held-out documents" if documents else lengths),
+        (
+            "plain CE gains at 2T, nats",
+            "",
+            each(lambda one: number(loss(2), one.arm(UNTRAINED), one.arm(PLAIN), -1)),
+        ),
+        (
+            "inverse temperature of the start",
+            "",
+            each(lambda one: number(inverse_temperature(2), one.arm(UNTRAINED), None)),
+        ),
+    ]
+    columns = dict(zip(("", "the paper", "ours"), zip(*lines, strict=True), strict=True))
     if all(claim.place == OURS for claim in table.claims):
         del columns["the paper"]
-    return Table(columns=[*columns], rows=[*zip(*columns.values(), strict=True)])
+    lines = [row for row in zip(*columns.values(), strict=True) if row[-1]]
+    return Table(columns=[*columns], rows=lines)
+
+
+def _extension(setting: Setting, size: Size) -> str:
+    return f"{setting.adjustment.name} to {setting.adjustment.factor(size):g}T"
 
 
 def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:

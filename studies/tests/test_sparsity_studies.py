@@ -38,7 +38,7 @@ def test_shares_and_their_intervals():
     assert (all_right.low, all_right.high) == pytest.approx((0.025 ** (1 / 20), 1))
     assert (none.low, none.high) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
     assert all_right.wrong == 1 - all_right.low
-    assert share(outcome, *list(counts)[:2]).seeds == (0.75, 0.85)
+    assert share(outcome, ("a", 1), ("b", 1)).seeds == (0.75, 0.85)
     apart = difference(all_right, some)
     assert (apart.value, apart.low) == (pytest.approx(0.4), None), "two seeds have no interval"
     # Student's t at two degrees of freedom: 4.3027; the standard error is 0.1 / sqrt(3).

@@ -21,7 +21,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_all_of_section_3_at_smoke_scale(lengthwise: Callable[..., Any]) -> None:
     done = lengthwise("reproduce", "section3", "--scale", "smoke", "--steps", 3, "--out", "run")
     assert done.code == 0, done.err
-    assert "The paper's claims" not in done.out, "strings of up to 12 bits cannot judge them"
+    assert "far better than 1/2" not in done.out, "strings of up to 12 bits cannot judge the figures' claims"
     page = Path("run/report.html").read_text()
     for panel in PANELS:
         assert f"{panel.name}. {panel.title}" in page

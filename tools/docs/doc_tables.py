@@ -107,7 +107,9 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
     "paper-index": _index,
     "paper-temperatures": lambda root, name: _from("temperatures").temperatures_table(kept_run(root, name)),
-    "kept": lambda root, name, number, *where: _from("kept_tables").kept_table(name, int(number), root, *where),
+    "kept": lambda root, name, number, *where: _from("kept_tables").kept_table(
+        name, int(number), root, *where
+    ),
     "kept-claims": lambda root, *names: _from("kept_tables").kept_claims(root, *names),
     "hardware": lambda root, which: _from("hardware").TABLES[which](),
 }

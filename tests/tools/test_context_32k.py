@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lengthwise.results import Results, Row
-from tools.docs.context_32k import FAR, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
+from tools.docs.context_32k import FARTHEST, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,8 @@ def test_the_page_says_the_cost_of_the_caches() -> None:
     four = [shift(model, "books", "quanto-int4") for model in (QWEN, SMOLLM2)]
     assert f"costs this model {four[0]:.2f} nats per token and SmolLM2-135M {four[1]:.3f}." in WORDS
     kept = [
-        number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FAR).value or 0.0
+        number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FARTHEST).value
+        or 0.0
         for model in (QWEN, SMOLLM2)
     ]
     assert f"keeps {kept[0]:.0%} of what the passage".replace("%", " %") in WORDS

@@ -112,13 +112,13 @@ def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def ours(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
-    from lengthwise.evaluation.decoding import likelihoods, replies
+    from lengthwise.evaluation.likelihoods import likelihoods
 
     prompts = [one.ids for one in asked]
 
     def run() -> list[Any]:
         if mode == "greedy":
-            return replies(model, prompts, new_tokens=16, batch_size=batch_size)
+            return model.write(prompts, new_tokens=16, at_once=batch_size)
         scores = likelihoods(model, prompts, [one.answers for one in asked], batch_size=batch_size)
         return [score for own in scores for score in own]
 

@@ -69,6 +69,9 @@ def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(lengthwise, command, 
     assert settings["kind"] == command[0]
     assert settings["model"] == command[1]
     assert written["config"] == {key: value for key, value in settings.items() if key != "kind"}
+    readme = (folder / "README.md").read_text()
+    assert readme.startswith(f"# lengthwise {command[0]}: {printed['model_name']} (finished)\n")
+    assert readme.endswith("".join(f"- {note}\n" for note in printed["notes"]))
 
 
 def test_the_same_command_gives_the_same_numbers_at_any_batch_size(lengthwise, command):

@@ -139,6 +139,16 @@ def test_ntk_divides_the_last_frequency_by_alpha_and_keeps_the_first(alpha: floa
     assert found[-1].item() == pytest.approx(plain[-1].item() / alpha, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ROPE_METHODS)
+def test_factor_one_is_plain_rope(name: str) -> None:
+    method = rope_method(name)
+    for length in (None, 100, LENGTH, 2 * LENGTH):
+        found, config, scaling = method(Rope(10000.0, DIM, LENGTH, 1.0, length))
+        torch.testing.assert_close(found, plain_frequencies(10000.0, DIM), rtol=1e-7, atol=0)
+        assert scaling == 1
+        assert config == {"rope_type": "default", "rope_theta": 10000.0}
+
+
 def test_longrope_divides_each_frequency_and_switches_after_the_original_length() -> None:
     long = [1 + k / 8 for k in range(32)]
     plain = plain_frequencies(10000.0, DIM)

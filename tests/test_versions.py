@@ -1,5 +1,6 @@
 """The packages of the extras: what needs one that is missing says which extra brings it, and the rest works."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from lengthwise import versions
@@ -17,6 +19,8 @@ from lengthwise.checkpoints.loading import add_saved_adapter
 from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results
+from lengthwise.settings import Subject
+from lengthwise.subjects.path import cache_maker
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import read_recipe
@@ -25,8 +29,8 @@ from tests.architectures import tiny_model
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# These come with datasets.
-BROUGHT_BY = {"pyarrow": "datasets", "pandas": "datasets"}
+# These come with datasets, and by another name.
+BROUGHT_BY = {"pyarrow": "datasets", "pandas": "datasets", "optimum": "optimum-quanto"}
 
 
 def parquet(folder: Path) -> Any:
@@ -43,6 +47,7 @@ USES: dict[str, list[Callable[[Path], Any]]] = {
     "datasets": [lambda folder: load_corpus("hf://owner/name")],
     "pyarrow": [parquet],
     "matplotlib": [lambda folder: report((str(folder),))],
+    "optimum": [lambda folder: cache_maker(Subject(model="m", kv_cache="quanto-int4"))],
     "pandas": [lambda folder: Results(kind="ppl", model_name="", config={}, rows=[]).to_pandas()],
 }
 
@@ -97,3 +102,20 @@ def test_sampled_positions_with_layers_that_are_computed_again_without_them(insi
         model.eval()
     with local_positions(model, positions):
         pass
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+def test_quanto_unpacks_without_a_compiler(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    quanto = pytest.importorskip("optimum.quanto", reason="needs the extra caches")
+    cpp_extension = importlib.import_module("torch.utils.cpp_extension")
+    monkeypatch.setattr(cpp_extension, "load", lambda **_: pytest.fail("it compiles"))
+    versions.unpack_quanto()
+    kind = {4: quanto.qint4, 2: quanto.qint2}[bits]
+    values = torch.randn(2, 3, 64, generator=torch.Generator().manual_seed(0))
+    step, shift = quanto.MaxOptimizer()(values, kind, 0, 64)
+    kept = quanto.quantize_weight(values, kind, 0, step, shift, 64).dequantize()
+    # A group has 2^bits values, a step apart.
+    groups = values.flatten().view(-1, 64)
+    steps = (groups.amax(1) - groups.amin(1)) / (2**bits - 1)
+    assert ((kept.flatten().view(-1, 64) - groups).abs() <= steps[:, None]).all()
+    assert all(len(group.unique()) <= 2**bits for group in kept.flatten().view(-1, 64))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from packaging.version import Version
@@ -21,6 +22,7 @@ EXTRAS = {
     "datasets": ("data", "data sets of the hub"),
     "pyarrow": ("data", "Parquet files"),
     "matplotlib": ("figures", "figures and pages"),
+    "optimum": ("caches", "caches of optimum-quanto"),
     "pandas": ("data", "tables of pandas"),
 }
 """Modules that `pip install lengthwise` does not bring: the extra that does, and what needs them."""
@@ -107,6 +109,20 @@ def need_layered_rope(rope_type: str) -> None:
             f"{transformers.__version__}",
             fix=f"pip install 'transformers>={since}', or another method",
         )
+
+
+def unpack_quanto() -> None:
+    """Give optimum-quanto the unpacking of its 4 and 2 bits on a CPU.
+
+    0.2.7 has it in C++ alone, and compiles it at first use: that takes half a minute and needs a compiler.
+    """
+    import torch
+    from optimum.quanto.library.extensions import get_extension
+
+    def unpack(packed: torch.Tensor, bits: int) -> torch.Tensor:
+        return torch.cat([packed >> shift & 2**bits - 1 for shift in range(0, 8, bits)])
+
+    get_extension("quanto_cpp")._lib = SimpleNamespace(unpack=unpack)
 
 
 def gguf_as_plain_weights() -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.settings import Subject
+from lengthwise.versions import need, unpack_quanto
 
 CHUNK = 256
 """Tokens of a pass through a cache, where the user does not say."""
@@ -85,6 +86,11 @@ def _cache(kind: str, own: Any, tokens: int, **how: Any) -> Any:
     return make(**{name: value for name, value in given.items() if name in takes} | how)
 
 
+def _quanto(own: Any, tokens: int, *, nbits: int) -> Any:
+    unpack_quanto()
+    return _cache("QuantizedCache", own, tokens, backend="quanto", nbits=nbits)
+
+
 KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
     "dynamic": partial(_cache, "DynamicCache"),
     "full": partial(_cache, "DynamicCache", config=None),
@@ -92,8 +98,8 @@ KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
     "static": partial(_cache, "StaticCache"),
     "static-offloaded": partial(_cache, "StaticCache", offloading=True),
     "fp8": partial(_cache, "QuantizedCache", backend="fp8"),
-    "quanto-int4": partial(_cache, "QuantizedCache", backend="quanto", nbits=4),
-    "quanto-int2": partial(_cache, "QuantizedCache", backend="quanto", nbits=2),
+    "quanto-int4": partial(_quanto, nbits=4),
+    "quanto-int2": partial(_quanto, nbits=2),
     **{
         f"hqq-int{bits}": partial(
             _cache, "QuantizedCache", backend="hqq", nbits=bits, axis_key=1, axis_value=1
@@ -130,7 +136,13 @@ class ChosenCache:
 def cache_maker(subject: Subject) -> ChosenCache | None:
     """What makes the subject's cache for a sequence, of the text model's configuration; None: the model does.
 
+<<<<<<< HEAD
     UsageError for two caches, an unknown one, or a `cache` that is no function; MissingError without its module.
+=======
+    Raises:
+        UsageError: two caches, an unknown one, or `cache` that is no function.
+        MissingError: its module cannot be imported, or its package is not installed.
+>>>>>>> 2f2c680a (quanto's caches of 4 and 2 bits need no compiler, and come with the extra caches)
     """
     if subject.kv_cache is not None and subject.cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
@@ -142,6 +154,8 @@ def cache_maker(subject: Subject) -> ChosenCache | None:
             expected="a machine with CUDA",
             fix=f"use kv_cache={_OFFLOADED[subject.kv_cache]}, which gives the same numbers",
         )
+    if (subject.kv_cache or "").startswith("quanto-"):
+        need("optimum")
     if subject.cache is None:
         kind = subject.kv_cache
         return None if kind is None else ChosenCache(f"kv_cache={kind}", KV_CACHES[kind])

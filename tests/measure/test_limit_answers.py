@@ -12,6 +12,7 @@ from lengthwise.measure import Limit
 from lengthwise.measure.limit import told_elsewhere, unigram_loss
 from lengthwise.measure.runner import run as measure
 from lengthwise.report.limit_answer import limit_sentences
+from lengthwise.report.sentence import said
 from lengthwise.results import Results
 from tests.measure.copying import VOCABULARY, Sees, copying, documents_of, reading, without_repetition
 
@@ -66,6 +67,7 @@ def test_a_number_needs_three_documents(fake: Any, count: int, few: bool) -> Non
     assert (used.value is None) == few
     missing = "not known: that needs at least 3 documents of which a window is read twice, and there is one"
     assert (missing in sentences(results)) == few
+    assert ("is not known" in said(results).sentence) == few
     assert sum(row.metric == "benefit" for row in results.rows) == 13
 
 
@@ -74,6 +76,7 @@ def test_no_benefit_is_no_number(fake: Any) -> None:
     text = sentences(results)
     assert "Context is not used, not even nearby" in text
     assert "less than 0.05 does not count" in text
+    assert said(results).sentence.endswith("; context not used.")
 
 
 def test_a_benefit_counts_from_its_size_and_not_from_its_significance(fake: Any) -> None:

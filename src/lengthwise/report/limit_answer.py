@@ -55,6 +55,14 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> str:
     return text
 
 
+def unused(numbers: Mapping[str, Row]) -> bool:
+    """Whether a repeated passage has no benefit that counts, not even nearby."""
+    level, nearby = numbers.get("used_level"), numbers.get("benefit_nearby")
+    if "used_up_to" in numbers or level is None or nearby is None or nearby.ci_high is None:
+        return False
+    return _missing(level.documents) is None and nearby.ci_high < LEAST_BENEFIT
+
+
 def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> str:
     used, nearby = numbers.get("used_up_to"), numbers.get("benefit_nearby")
     beginning = numbers.get("beginning_up_to")
@@ -68,7 +76,7 @@ def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str
         worth = "" if nearby is None else f" of {row_text(nearby)} nats per token"
         if nearby is None or nearby.ci_low is None or nearby.ci_high is None:
             return f"{unknown}: a repeated passage has no clear benefit nearby."
-        if nearby.ci_high < LEAST_BENEFIT:
+        if unused(numbers):
             return (
                 f"Context is not used, not even nearby: a repeated passage there has a benefit{worth}, and less than "
                 f"{LEAST_BENEFIT:g} does not count."

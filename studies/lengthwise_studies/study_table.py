@@ -55,7 +55,7 @@ SPARSITY = {
     "sparsity-bounds": ("sparsity.bounds:SPARSITY_BOUNDS", "its bounds against errors of trained models"),
 }
 OWN = {
-    "demo": ("demo:DEMO", "where a context ends, a real model trained, the small study"),
+    "demo": ("demo.chapters:DEMO", "where a context ends, what a change costs, what training does"),
     "tiny-books": ("tiny_books:TINY_BOOKS", "what each term does to a model of 1M parameters"),
     "far": ("far.studies:FAR", "skips and repeats on SmolLM2-135M (15 hours)"),
     "far-gemma": ("far.studies:FAR_GEMMA", "skips and repeats on Gemma 3 270M (3 hours)"),

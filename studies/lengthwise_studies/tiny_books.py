@@ -91,8 +91,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
     plain = [row for row in results.rows if row.reference is None]
     asked = "; ".join(f"{arm.name} ({arm.question})" for arm in EXPERIMENT.arms if arm.question)
     pictures = (
-        loss_by_length(plain, name="study-loss-by-length"),
-        recall_by_distance(plain, name="study-recall"),
+        loss_by_length(plain),
+        recall_by_distance(plain),
     )
     return [
         Section(

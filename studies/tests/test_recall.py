@@ -112,9 +112,9 @@ def test_the_figure_draws_each_benefit_at_its_distance():
         made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
         for distance, value in ((64, 1.0), (256, 0.5))
     ]
-    picture = recall_by_distance(rows, name="recall")
+    picture = recall_by_distance(rows)
     assert "m: 1.000 at 64, 0.5000 at 256." in picture.alt
-    assert recall_by_distance([], name="recall") is None
+    assert recall_by_distance([]) is None
 
 
 @pytest.mark.real

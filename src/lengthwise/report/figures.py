@@ -33,7 +33,7 @@ BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
 NATS = "nats per token"
 
 
-def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
+def misalignment_parts(rows: Sequence[Row]) -> Picture | None:
     """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
     sharpness, disagreement = "Sharpness: entropy part", "Disagreement: Jeffreys part"
     return _by_number(
@@ -41,7 +41,7 @@ def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts")
         "misalignment",
         {sharpness: "entropy", disagreement: "jeffreys"},
         "length",
-        name=name,
+        name="misalignment-parts",
         title="What SCE is made of, by length",
         across="longest context L (tokens)",
         up=NATS,
@@ -66,14 +66,14 @@ def jeffreys_by_position(rows: Sequence[Row]) -> Picture | None:
     )
 
 
-def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Picture | None:
+def loss_by_length(rows: Sequence[Row]) -> Picture | None:
     """Cross entropy of the same targets at each length."""
     return _by_number(
         rows,
         "perplexity",
         {"": "loss"},
         "length",
-        name=name,
+        name="loss-by-length",
         title="Loss by context length",
         across="context length (tokens)",
         up="cross entropy (nats per token)",
@@ -107,7 +107,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             points[row.metric].append(row)
         elif row.value is not None:
             numbers[row.metric].append((colors[label], label, row))
-    if not {"excess", "benefit"} <= set(points):
+    if "excess" not in points:
         return None
     excess, benefit = (
         "Sound? Loss with all minus\nloss with recent context",
@@ -193,9 +193,7 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
     )
 
 
-def training_curves(
-    runs: Mapping[str, Sequence[Mapping[str, Any]]], *, name: str = "training-curves"
-) -> Picture | None:
+def training_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Picture | None:
     """Cross entropy, entropy and Jeffreys by step, one colour for each run; `runs` maps labels to records.
 
     A run of more than 40 steps is drawn as the mean over the last 5 % of its steps before each step.
@@ -213,7 +211,7 @@ def training_curves(
                 panels[heading].append(Curve(label=label, x=list(values), y=smooth, style=style))
     return curve_picture(
         panels,
-        name=name,
+        name="training-curves",
         title="Training, step by step",
         across="step",
         up=NATS,

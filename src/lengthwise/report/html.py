@@ -24,9 +24,11 @@ GENERATOR = '<meta name="generator" content="lengthwise">'
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a page, set in this order: title, paragraphs, tables, figures, passages, notes, details."""
+    """One part of a page, set in this order: title, lead, paragraphs, tables, figures, passages, notes, details."""
 
     title: str
+    lead: Sequence[str] = ()
+    """What it says, set larger."""
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Picture] = ()

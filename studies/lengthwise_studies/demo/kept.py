@@ -1,0 +1,56 @@
+"""What is too long for a demo: SmolLM2-135M before and after YaRN, as it was kept in the repository."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lengthwise.report.html import Section
+from lengthwise.report.tables import tokens_text
+from lengthwise.results import Row
+
+_ROOT = Path(__file__).parents[3]
+_NUMBERS, _PICTURE = _ROOT / "studies/results/limit.json", _ROOT / "docs/figures/limit-smollm2.svg"
+_NAMES = {"limit-smollm2": "SmolLM2-135M", "limit-yarn2": "SmolLM2-135M with YaRN x2"}
+
+
+def kept_section() -> list[Section]:
+    """The last section of the page; none where the studies are installed without their repository."""
+    if not (_NUMBERS.is_file() and _PICTURE.is_file()):
+        return []
+    plain = json.loads(_NUMBERS.read_text(encoding="utf-8"))
+    runs = [plain["runs"][name] for name in _NAMES]
+    minutes = round(sum(run["provenance"]["seconds"] for run in runs) / 60)
+    return [
+        Section(
+            title="Kept: a real model, before and after YaRN",
+            lead=[_sentence(plain, name) for name in _NAMES],
+            paragraphs=[
+                f"Not measured in this run, but kept from {runs[0]['provenance']['started'][:10]}: it took {minutes} "
+                "minutes. SmolLM2-135M was trained for 8,192 tokens.",
+            ],
+            passages=[
+                Markup('<figure><div class="card">{}</div></figure>').format(
+                    Markup(_PICTURE.read_text(encoding="utf-8"))
+                )
+            ],
+            notes=[
+                "Read: 8 windows of up to 20,480 tokens, from 6 books. Used means: up to there a repeated passage "
+                "keeps a tenth of what it is worth nearby.",
+                f"The numbers are in `{_NUMBERS.relative_to(_ROOT)}`.",
+            ],
+        )
+    ]
+
+
+def _sentence(plain: dict[str, Any], name: str) -> str:
+    rows = {}
+    for *_, key in plain["runs"][name]["shows"]:
+        for values in plain["numbers"][key]:
+            row = Row(model=name, **dict(zip(plain["columns"], values, strict=True)))
+            rows[row.metric] = row
+    sound, used = (tokens_text(rows[metric]) for metric in ("sound_up_to", "used_up_to"))
+    return f"{_NAMES[name]}: sound up to {sound}; used up to {used} back."

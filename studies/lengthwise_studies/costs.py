@@ -136,7 +136,8 @@ _rate = cache(product_rate)
 def _cells(part: Part, size: Any) -> StudyCost:
     """Cells, from one that is trained for a few steps and tested; or a part that computes its numbers."""
     if part.cells is None:
-        return StudyCost(what=f"{part.heading}: computed", basis="a minute at most for what is computed")
+        basis = "what two cores took" if part.seconds else "a minute at most for what is computed"
+        return StudyCost(what=f"{part.heading}: computed", seconds=part.seconds, basis=basis)
     cells, work = part.cells(size)
 
     def seconds(steps: int) -> float:

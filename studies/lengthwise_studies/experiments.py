@@ -56,7 +56,7 @@ class Experiment:
         seeded, only_seed: whether rows tell seeds apart; the one seed that is run, None: all of the scale.
         dtype: of the measurements, a name that `load` takes, or "fast": that of `fast_dtype`.
         fast_training: whether arms train in `fast_dtype`, whatever the recipe says.
-        notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
+        notes: with `{documents}`, `{seeds}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
     """
 
     kind: str
@@ -148,7 +148,6 @@ class Experiment:
             "precision": self._dtype(),
             "recipe": recipe,
             "measures": scale.measures,
-            "tokens": 0 if recipe is None else recipe.steps * recipe.batch.size * recipe.length * 2,
         }
         return Results(
             kind=self.kind,

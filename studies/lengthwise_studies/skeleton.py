@@ -37,6 +37,7 @@ class Part:
         plan: the experiments at a scale, for a dry run; None for a part without.
         cells: the cells at a scale, and what trains and tests one of them; None for a part without.
         claims: what is judged at a scale.
+        seconds: what a part with neither took, where that is more than a moment.
     """
 
     run: Callable[..., Results]
@@ -47,6 +48,7 @@ class Part:
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
     cells: Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]] | None = None
     claims: Callable[[Any], Iterable[Claim]] = lambda scale: ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

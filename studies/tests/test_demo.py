@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from lengthwise.report.html import Section
 from lengthwise.report.sentence import said
 from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.demo import story
 from lengthwise_studies.demo.chapters import CHAPTERS, DEMO, SCALES, change_text
 from lengthwise_studies.demo.kept import kept_section
-from lengthwise_studies.demo.story import Chapter, Ran, Told, pasted, run_story
+from lengthwise_studies.demo.story import Chapter, pasted, run_story
 from lengthwise_studies.study_table import produce, studies, study_named
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +31,8 @@ class Size:
     windows: int = 3
 
 
-def tell(ran: Mapping[str, Ran], folder: Path) -> Told:
-    return Told([f"{name}: exit {one.code}" for name, one in ran.items()], None, ["small print"])
+def tell(here: Path, codes: Mapping[str, int]) -> Section:
+    return Section(title="", lead=[f"{name}: exit {code}" for name, code in codes.items()])
 
 
 FIRST = Chapter(
@@ -88,13 +89,11 @@ def test_commands_run_as_they_are_typed(called: list[list[str]], tmp_path: Path)
         f"limit {tmp_path}/longer --out {tmp_path}/again",
     ]
     assert codes == {"plain": 0, "longer": 0, "again": 0}
-    # Only what another command reads has to be written.
-    assert FIRST.typed(Size(), tmp_path) == [
-        "lengthwise limit m --windows 3",
-        f"lengthwise extend m --method yarn --factor 2 --out {tmp_path}/longer",
-        f"lengthwise limit {tmp_path}/longer",
-    ]
-    assert SECOND.typed(Size(), tmp_path) == ["lengthwise measure m"]
+    section = FIRST.section(Size(), tmp_path, codes)
+    assert (section.title, section.paragraphs) == ("How far?", ["3 windows."])
+    typed = re.sub(r"<[^>]+>", "", str(section.passages[0])).splitlines()
+    assert typed == [f"lengthwise {shlex.join(words)}" for words in called]
+    assert str(SECOND.section(Size(), tmp_path, {}).passages[0]).count("lengthwise") == 1, "what is shown"
 
 
 @pytest.mark.parametrize(("how", "option"), [("resume", "--resume"), ("overwrite", "--overwrite")])
@@ -119,7 +118,7 @@ def test_the_terminal_has_each_chapter_once_it_is_done_and_the_time_left(
     assert lines[:3] == [
         f"1 of 2  How far?{'about 01:30 left':>64}",
         "  plain: exit 0",
-        "  again: exit 0",
+        "  longer: exit 0",
     ]
     assert f"2 of 2  How well?{'about 02:00 left':>63}" in lines
     assert "  b: exit 4" in lines
@@ -142,8 +141,8 @@ def test_a_command_is_pasted_in_lines_of_80_columns() -> None:
 @pytest.mark.parametrize(
     ("value", "p", "expected"),
     [
-        (-0.5, 0.01, "the Entropy part falls by 0.50 [0.40, 0.60] nats"),
-        (0.5, 0.01, "the Entropy part rises by 0.50 [0.40, 0.60] nats"),
+        (-0.5, 0.01, "surer (the Entropy part falls by 0.50 [0.40, 0.60] nats)"),
+        (0.5, 0.01, "less sure (the Entropy part rises by 0.50 [0.40, 0.60] nats)"),
         (0.5, 0.2, "no change of the Entropy part beyond noise"),
         (None, None, "no change of the Entropy part beyond noise"),
     ],

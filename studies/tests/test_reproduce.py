@@ -90,6 +90,8 @@ def test_a_dry_run_names_the_hardware_and_what_it_leaves_out(monkeypatch: pytest
     cells = plan_study("figure5", scale="smoke")
     assert (cells.rows[0][1], "cells" in str(cells.rows[0][0])) == (11, True)
     assert plan_study("theorem2").rows[0][0] == "Where it comes from: computed"
+    demo = plan_study("demo")
+    assert ("two cores" in demo.notes[0], demo.rows[-1][-1] > "01:00") == (True, True)
 
     def absent(name: str) -> None:
         raise MissingError("no package of gemma3-270m", fix="pip install it")

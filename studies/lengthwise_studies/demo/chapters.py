@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -15,79 +15,95 @@ from lengthwise.report.figures import BANDS, NATS, limit_curves, misalignment_pa
 from lengthwise.report.html import Section
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import row_text, tokens_text
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.demo.kept import kept_section
-from lengthwise_studies.demo.story import Chapter, Ran, Told, run_story
+from lengthwise_studies.demo.story import Chapter, run_story
 from lengthwise_studies.skeleton import Part, Study
+
+_CONTEXT = {"limit": "tiny-books", "limit-yarn4": "tiny-books with YaRN x4"}
+_CHANGE = {"4-bit": "cache of 4 bits", "2-bit": "cache of 2 bits"}
+_GATES = {
+    0: "The build passes: exit 0.",
+    THRESHOLD_CROSSED: f"The build stops: exit {THRESHOLD_CROSSED}.",
+    UNDECIDED: f"The gate cannot decide: exit {UNDECIDED}.",
+}
+_AGREEMENT = {
+    "before": "before",
+    "measure-plain": "cross entropy alone",
+    "measure-sce": "with SCE at weight 0.1",
+    "measure-jeffreys": "with Jeffreys at weight 10",
+}
+"""The curves of a picture, by run folder."""
+_MEANS = {"entropy": ("surer", "less sure"), "jeffreys": ("more in agreement", "less in agreement")}
+"""What it means that a part falls, and that it rises."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is read and trained.
-
-    Args:
-        model: what is compared with itself.
-        limit, compare: options of the verbs.
-        steps: of each training.
-        windows: of `measure`.
-    """
+    """What is compared with itself, and options of the verbs: how much is read and trained."""
 
     model: str
     limit: str
     compare: str
-    steps: int
-    windows: int
+    train: str
+    measure: str
 
 
 SCALES = {
     "default": Size(
         model="smollm2-135m",
-        limit="--max-length 1024 --windows 24",
-        compare="--lengths 1024 --windows 4",
-        steps=60,
-        windows=48,
+        limit="--max-length 1024 --windows 16",
+        compare="--lengths 512 --windows 4",
+        train="--set steps=60",
+        measure="--lengths 128 --windows 128",
     ),
     "smoke": Size(
         model="tiny-books",
         limit="--max-length 256 --windows 3",
         compare="--lengths 512 --windows 3",
-        steps=2,
-        windows=4,
+        train="--set steps=2",
+        measure="--lengths 128 --windows 4",
     ),
 }
 
 
-def _labelled(ran: Mapping[str, Ran], labels: Mapping[str, str]) -> list[Row]:
-    """The rows of several runs, with labels for their models."""
-    return [replace(row, model=label) for name, label in labels.items() for row in ran[name].results.rows]
+def _read(here: Path, names: Iterable[str]) -> dict[str, Results]:
+    return {name: read_results(here / name / "results.json") for name in names}
 
 
-def _few(results: Results, what: str) -> str:
+def _labelled(found: Mapping[str, Results], labels: Mapping[str, str]) -> list[Row]:
+    return [replace(row, model=label) for name, label in labels.items() for row in found[name].rows]
+
+
+def _size(results: Results, what: str) -> str:
     """How much was read."""
-    documents = max(row.documents or 0 for row in results.rows)
-    longest = max(row.length or 0 for row in results.rows)
+    documents, longest = (
+        max(getattr(row, of) or 0 for row in results.rows) for of in ("documents", "length")
+    )
     return f"Read: {results.config['windows']} {what} of {longest:,} tokens, from {documents} books"
 
 
-CONTEXT = {"limit": "tiny-books", "limit-yarn4": "tiny-books with YaRN x4"}
-
-
-def tell_context(ran: Mapping[str, Ran], folder: Path) -> Told:
-    """Up to where both are sound."""
-    sentences = []
-    for name, label in CONTEXT.items():
-        known = {row.metric: row for row in said(ran[name].results).numbers}
+def _tell_context(here: Path, codes: Mapping[str, int]) -> Section:
+    found = _read(here, _CONTEXT)
+    lead = []
+    for name, label in _CONTEXT.items():
+        known = {row.metric: row for row in said(found[name]).numbers}
         sound = known.get("sound_up_to")
-        end = f"sound up to {tokens_text(sound)}" if sound else "these windows show no end"
-        sentences.append(f"{label}: {end}.")
-    rows = [row for row in _labelled(ran, CONTEXT) if row.distance is None]
-    picture = limit_curves(rows, name="demo-context")
-    caption = "Vertical lines are the ends, the shade around them their 95 % intervals; the dashed line is the level."
-    return Told(
-        sentences,
-        replace(picture, caption=caption) if picture else None,
-        [
-            f"{_few(ran['limit'].results, 'windows')}, the same before and after.",
+        lead.append(
+            f"{label}: {f'sound up to {tokens_text(sound)}' if sound else 'these windows show no end'}."
+        )
+    picture = limit_curves(
+        [row for row in _labelled(found, _CONTEXT) if row.distance is None], name="demo-context"
+    )
+    caption = (
+        "Vertical lines are the ends, the shade around them their intervals; the dashed line is the level."
+    )
+    return Section(
+        title="",
+        lead=lead,
+        figures=[replace(picture, caption=caption)] if picture else [],
+        notes=[
+            f"{_size(found['limit'], 'windows')}, the same before and after.",
             "Sound means: the loss with all context is at most 0.1 nats per token above the loss with the most "
             "recent tokens alone. 0.1 nats are 10 % of perplexity.",
             "`limit` has a second answer: how far back context is used. `tiny-books` copies hardly anything, so it "
@@ -96,37 +112,29 @@ def tell_context(ran: Mapping[str, Ran], folder: Path) -> Told:
     )
 
 
-CHANGE = {"4-bit": "cache of 4 bits", "2-bit": "cache of 2 bits"}
-_OWN = "its own cache"
-_GATES = {
-    0: "The build passes: exit 0.",
-    THRESHOLD_CROSSED: f"The build stops: exit {THRESHOLD_CROSSED}.",
-    UNDECIDED: f"The gate cannot decide: exit {UNDECIDED}.",
-}
-
-
-def tell_change(ran: Mapping[str, Ran], folder: Path) -> Told:
-    """The sentence of each comparison, and what its gate did."""
-    return Told(
-        [f"{said(ran[name].results).sentence} {_GATES[ran[name].code]}" for name in CHANGE],
-        _two_caches(ran),
-        [
-            f"{_few(ran['4-bit'].results, 'pairs of windows')}, the same through every cache.",
+def _tell_change(here: Path, codes: Mapping[str, int]) -> Section:
+    found = _read(here, _CHANGE)
+    picture = _caches(found)
+    return Section(
+        title="",
+        lead=[f"{said(found[name]).sentence} {_GATES[codes[name]]}" for name in _CHANGE],
+        figures=[picture] if picture else [],
+        notes=[
+            f"{_size(found['4-bit'], 'pairs of windows')}, the same through every cache.",
             "A cache is read from token 256 on, where the second pass begins. Before, both are equal.",
             "`--fail-use 0.2` stops a build that loses more than a fifth of what a repeated passage is worth.",
         ],
     )
 
 
-def _two_caches(ran: Mapping[str, Ran]) -> Picture | None:
+def _caches(found: Mapping[str, Results]) -> Picture | None:
     """How far each cache is from the model's own by position, and what far passages are worth with each."""
-    rows = _labelled(ran, CHANGE)
+    rows, own = _labelled(found, _CHANGE), "its own cache"
     apart = [row for row in rows if row.metric == "difference" and row.position is not None]
-    worth = [row for row in rows if row.metric == "benefit_b"]
     # Both comparisons have the same side A.
-    own = [row for row in ran["4-bit"].results.rows if row.metric == "benefit_a"]
-    worth += [replace(row, model=_OWN) for row in own]
-    curves = partial(curves_of, series=[*CHANGE.values(), _OWN])
+    worth = [row for row in rows if row.metric == "benefit_b"]
+    worth += [replace(row, model=own) for row in found["4-bit"].rows if row.metric == "benefit_a"]
+    curves = partial(curves_of, series=[*_CHANGE.values(), own])
     return curve_picture(
         {
             "How far apart?\nMean |difference| from its own cache": curves(apart, attrgetter("position_end")),
@@ -143,33 +151,24 @@ def _two_caches(ran: Mapping[str, Ran]) -> Picture | None:
     )
 
 
-AGREEMENT = {
-    "before": "before",
-    "measure-plain": "cross entropy alone",
-    "measure-sce": "with SCE at weight 0.1",
-    "measure-jeffreys": "with Jeffreys at weight 10",
-}
-
-
-def tell_agreement(ran: Mapping[str, Ran], folder: Path) -> Told:
-    """What SCE consists of, and what each term does to its two parts."""
-    before, plain, *terms = AGREEMENT
-    found = difference_of_runs([folder / name for name in (plain, *terms)], metrics=("entropy", "jeffreys"))
-    longest = max(row.length or 0 for row in found.rows)
-    sentences = [*said(ran[before].results).more]
+def _tell_agreement(here: Path, codes: Mapping[str, int]) -> Section:
+    found = _read(here, (*_AGREEMENT, "sce"))
+    before, plain, *terms = _AGREEMENT
+    changes = difference_of_runs(
+        [here / name for name in (plain, *terms)], metrics=("entropy", "jeffreys")
+    ).rows
+    lead = [*said(found[before]).more]
     for name in terms:
-        changes = [
-            row
-            for row in found.rows
-            if row.reference and row.length == longest and row.model == ran[name].results.model_name
-        ]
-        sentences.append(f"Trained {AGREEMENT[name]}: {', '.join(map(change_text, changes))}.")
-    recipe = ran["sce"].results.config
-    return Told(
-        sentences,
-        misalignment_parts(_labelled(ran, AGREEMENT)),
-        [
-            f"{_few(ran[before].results, 'windows')}",
+        model = found[name].model_name
+        texts = [change_text(row) for row in changes if row.reference and row.model == model]
+        lead.append(f"Trained {_AGREEMENT[name]}: {', '.join(texts)}.")
+    picture, recipe = misalignment_parts(_labelled(found, _AGREEMENT)), found["sce"].config
+    return Section(
+        title="",
+        lead=lead,
+        figures=[picture] if picture else [],
+        notes=[
+            f"{_size(found[before], 'windows')}.",
             "Changes are against cross entropy alone, trained on the same windows.",
             f"Trained: {recipe['steps']} steps of {recipe['batch']['size']} pairs of {recipe['length']} tokens, with "
             "one seed. Another seed may differ by more than the intervals say.",
@@ -179,18 +178,18 @@ def tell_agreement(ran: Mapping[str, Ran], folder: Path) -> Told:
 
 
 def change_text(row: Row) -> str:
-    """By how much a part falls or rises, where that is more than noise."""
+    """What a change of a part means, with its size, where it is more than noise."""
     part, value = f"the {row.metric.capitalize()} part", row.value
     if not row.beyond_noise or value is None:
         return f"no change of {part} beyond noise"
     size = replace(row, reference=None)
     if value < 0 and row.ci_low is not None and row.ci_high is not None:
         size = replace(size, value=-value, ci_low=-row.ci_high, ci_high=-row.ci_low)
-    return f"{part} {'falls' if value < 0 else 'rises'} by {row_text(size)} nats"
+    meaning = _MEANS[row.metric][value > 0]
+    return f"{meaning} ({part} {'falls' if value < 0 else 'rises'} by {row_text(size)} nats)"
 
 
-_TRAIN = "train tiny-books --set steps={steps}"
-_MEASURE = "--lengths 64 128 --windows {windows}"
+_TRAIN = "train tiny-books {train}"
 CHAPTERS = (
     Chapter(
         name="context",
@@ -203,7 +202,7 @@ CHAPTERS = (
             "limit-yarn4": "limit {here}/yarn4 {limit}",
         },
         seconds=30,
-        tell=tell_context,
+        tell=_tell_context,
     ),
     Chapter(
         name="change",
@@ -215,7 +214,7 @@ CHAPTERS = (
             for bits in (4, 2)
         },
         seconds=80,
-        tell=tell_change,
+        tell=_tell_change,
     ),
     Chapter(
         name="agreement",
@@ -226,14 +225,14 @@ CHAPTERS = (
             "plain": _TRAIN,
             "sce": f"{_TRAIN} --set objective.alpha=0.1",
             "jeffreys": f"{_TRAIN} --set objective.divergence=jeffreys --set objective.alpha=10",
-            "before": f"measure tiny-books {_MEASURE}",
+            "before": "measure tiny-books {measure}",
             **{
-                f"measure-{name}": f"measure {{here}}/{name}/model {_MEASURE}"
+                f"measure-{name}": f"measure {{here}}/{name}/model {{measure}}"
                 for name in ("plain", "sce", "jeffreys")
             },
         },
         seconds=40,
-        tell=tell_agreement,
+        tell=_tell_agreement,
         shown=("sce", "measure-sce"),
     ),
 )
@@ -252,5 +251,12 @@ DEMO = Study(
         "Three questions, answered on this machine in a few minutes, and a longer measurement that was kept. "
         "Intervals are at 95 %; so few books make them wide.",
     ),
-    parts=(Part(run=partial(run_story, CHAPTERS), sections=_sections, scales=SCALES),),
+    parts=(
+        Part(
+            run=partial(run_story, CHAPTERS),
+            sections=_sections,
+            scales=SCALES,
+            seconds=sum(chapter.seconds for chapter in CHAPTERS),
+        ),
+    ),
 )

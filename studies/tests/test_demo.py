@@ -92,7 +92,7 @@ def test_commands_run_as_they_are_typed(called: list[list[str]], tmp_path: Path)
     section = FIRST.section(Size(), tmp_path, codes)
     assert (section.title, section.paragraphs) == ("How far?", ["3 windows."])
     typed = re.sub(r"<[^>]+>", "", str(section.passages[0])).splitlines()
-    assert typed == [f"lengthwise {shlex.join(words)}" for words in called]
+    assert typed == [f"$ lengthwise {shlex.join(words)}" for words in called]
     assert str(SECOND.section(Size(), tmp_path, {}).passages[0]).count("lengthwise") == 1, "what is shown"
 
 

@@ -73,7 +73,7 @@ class Chapter:
     def section(self, size: Any, here: Path, codes: Mapping[str, int]) -> Section:
         """Its part of the page."""
         lines = self.lines(size, here)
-        code = Markup("\n").join(lines[name] for name in self.shown or lines)
+        code = Markup("\n").join(f"$ {lines[name]}" for name in self.shown or lines)
         block = Markup('<div class="passage"><blockquote><code>{}</code></blockquote></div>').format(code)
         about = [self.about.format(**asdict(size))]
         return replace(self.tell(here, codes), title=self.question, paragraphs=about, passages=[block])

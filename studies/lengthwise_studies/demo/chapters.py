@@ -172,7 +172,7 @@ def _tell_agreement(here: Path, codes: Mapping[str, int]) -> Section:
             "Changes are against cross entropy alone, trained on the same windows.",
             f"Trained: {recipe['steps']} steps of {recipe['batch']['size']} pairs of {recipe['length']} tokens, with "
             "one seed. Another seed may differ by more than the intervals say.",
-            "Whether a term helps to predict is another question: `make seeds` has the loss, with three seeds.",
+            "Whether a term helps to predict is another question: `lengthwise reproduce tiny-books --seeds 3`.",
         ],
     )
 

@@ -201,7 +201,7 @@ CHAPTERS = (
             "yarn4": "extend tiny-books --method yarn --factor 4",
             "limit-yarn4": "limit {here}/yarn4 {limit}",
         },
-        seconds=30,
+        seconds=20,
         tell=_tell_context,
     ),
     Chapter(
@@ -231,7 +231,7 @@ CHAPTERS = (
                 for name in ("plain", "sce", "jeffreys")
             },
         },
-        seconds=40,
+        seconds=50,
         tell=_tell_agreement,
         shown=("sce", "measure-sce"),
     ),

@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from lengthwise.report.html import Section
-from lengthwise.report.tables import tokens_text
-from lengthwise.results import Row
+from lengthwise.report.sentence import said
+from lengthwise.results import Results, Row
 
 _ROOT = Path(__file__).parents[3]
 _NUMBERS, _PICTURE = _ROOT / "studies/results/limit.json", _ROOT / "docs/figures/limit-smollm2.svg"
@@ -47,10 +47,6 @@ def kept_section() -> list[Section]:
 
 
 def _sentence(plain: dict[str, Any], name: str) -> str:
-    rows = {}
-    for *_, key in plain["runs"][name]["shows"]:
-        for values in plain["numbers"][key]:
-            row = Row(model=name, **dict(zip(plain["columns"], values, strict=True)))
-            rows[row.metric] = row
-    sound, used = (tokens_text(rows[metric]) for metric in ("sound_up_to", "used_up_to"))
-    return f"{_NAMES[name]}: sound up to {sound}; used up to {used} back."
+    lines = [values for *_, key in plain["runs"][name]["shows"] for values in plain["numbers"][key]]
+    rows = [Row(model=name, **dict(zip(plain["columns"], values, strict=True))) for values in lines]
+    return said(Results(kind="limit", model_name=_NAMES[name], config={}, rows=rows)).sentence

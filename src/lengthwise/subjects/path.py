@@ -136,13 +136,8 @@ class ChosenCache:
 def cache_maker(subject: Subject) -> ChosenCache | None:
     """What makes the subject's cache for a sequence, of the text model's configuration; None: the model does.
 
-<<<<<<< HEAD
-    UsageError for two caches, an unknown one, or a `cache` that is no function; MissingError without its module.
-=======
-    Raises:
-        UsageError: two caches, an unknown one, or `cache` that is no function.
-        MissingError: its module cannot be imported, or its package is not installed.
->>>>>>> 2f2c680a (quanto's caches of 4 and 2 bits need no compiler, and come with the extra caches)
+    UsageError for two caches, an unknown one, or a `cache` that is no function; MissingError without its module or
+    package.
     """
     if subject.kv_cache is not None and subject.cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")

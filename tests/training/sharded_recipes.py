@@ -22,11 +22,10 @@ from trainers import metrics, shard_on_cpus
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.results import Results, Row
-from lengthwise.testing import save_tiny_model
+from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import build, read_recipe, train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.training_plan import device_memory
-from tests.tiny_folders import texts_in
 
 LENGTH = 32
 SIZES = {
@@ -45,7 +44,10 @@ SIZES = {
 def inputs(folder: Path) -> None:
     """The model and the text of all runs, untied as Llama-2-7B and Llama-3.1-8B are."""
     save_tiny_model(folder / "model", tie_word_embeddings=False)
-    texts_in(folder / "text", 4, 600)
+    # Processes of torchrun do not find `tests`.
+    (folder / "text").mkdir()
+    for index in range(4):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
 
 
 def tiny(name: str, folder: Path, *changes: str) -> Recipe:

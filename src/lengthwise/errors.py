@@ -113,7 +113,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def require_known(name: str, valid: Collection[str], problem: str, *, fix: str | None = None) -> None:
-    """Raise UsageError with the nearest valid name unless `name` is one; it stands behind the `problem`."""
+    """Raise UsageError unless `name` is valid. Its message is the `problem`, the name, and the nearest valid name."""
     if name not in valid:
         raise UsageError(f"{problem} {name!r}", expected=nearest(name, valid), fix=fix)
 

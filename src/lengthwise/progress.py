@@ -45,7 +45,7 @@ def progress(
 
 
 class TokenBar:
-    """A bar of `total` tokens, of which so many were `read` before, with the number of finished items behind it."""
+    """A progress bar over `total` tokens. It starts at `read`, and shows finished items."""
 
     def __init__(self, what: str, *, total: int, read: int, items: int, finished: int) -> None:
         self._bar = progress((), what=what, total=total, initial=read, unit="tok")

@@ -1,7 +1,7 @@
 """Settings, declared once: their fields are the options of the command line, its help, the checks and the config.
 
 A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. An option has
-the name of its field. A `Parameter` of cyclopts in the type says what a value stands for:
+the name of its field. A `Parameter` of cyclopts in the type names the unit that the help shows:
 
     class Misalignment(WindowMeasurement):
         lengths: Annotated[tuple[Tokens, ...], Parameter(metavar="TOKENS")] = (256, 512, 1024)

@@ -1,4 +1,4 @@
-"""`card`: one picture of a run to share."""
+"""The verb `card`: its options, and which runs it draws. `report/card.py` makes the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`difference`: finished runs on the same items."""
+"""The verb `difference`: its options and gates. `measure/difference.py` computes the differences."""
 
 from __future__ import annotations
 

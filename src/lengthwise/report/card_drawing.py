@@ -144,7 +144,7 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         return
     pitch = min((height - 34 * bool(panel.ticks)) / len(panel.lines), 96)
     bar, size = min(0.62 * pitch, 52), 22 if two else 25 if wide else min(18, 0.9 * pitch)
-    # The room of the labels, of the numbers and of what stands beside them.
+    # The widths of the small print, the numbers and the labels, in pixels.
     small = max(
         9 * len(line.small) + 14 if line.small and line.value is not None else 0 for line in panel.lines
     )

@@ -2,7 +2,7 @@
 
 With several workers each seed has a process of its own on the same device, so that one reads text or loads a model
 while another computes. Each row is written to FOLDER/rows-seedN.jsonl once it is measured. What there was no
-time to begin is named there.
+time to begin is named there; `--kept` does that alone.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def main(given: list[str] | None = None) -> None:
     )
     parser.add_argument("--contexts", type=int, help="contexts a seed and task, in place of the design's")
     parser.add_argument("--methods", nargs="+", default=["YaRN", "CLEX"])
+    parser.add_argument("--kept", type=Path, help="an earlier run's rows: what they have is not done again")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu"))
@@ -99,6 +100,7 @@ def work(options: argparse.Namespace, started: float) -> None:
     import transformers
 
     from lengthwise_studies.real.design import DESIGNS, jobs
+    from lengthwise_studies.real.table import Kept, kept_files, read_kept
     from lengthwise_studies.real.worker import Worker
 
     design = DESIGNS[options.design]
@@ -118,13 +120,17 @@ def work(options: argparse.Namespace, started: float) -> None:
         "seconds": options.seconds,
         "methods": options.methods,
     }
+    kept = read_kept(kept_files(options.kept)) if options.kept else Kept()
     failed = 0
     for seed in options.seeds:
         out = options.out / f"rows-seed{seed}.jsonl"
         with out.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
         worker = Worker(design, seed, out, options.adapters, started + options.seconds, options.device)
-        worker.run(jobs(seed, options.methods, design.asked))
+        todo = jobs(seed, options.methods, design.asked)
+        worker.run(
+            [job for job in todo if not kept.has((design.setting(job.method), job.arm), seed, job.task)]
+        )
         failed += worker.failed
     if failed:
         sys.exit(1)

@@ -24,6 +24,7 @@ from lengthwise_studies.paper.methods import (
     UNTRAINED,
     Adjustment,
     controlled_arms,
+    term,
 )
 from lengthwise_studies.paper.sizes import SIZES, Size
 from lengthwise_studies.real.reading import LongPerplexity, SameQuestions
@@ -31,6 +32,9 @@ from lengthwise_studies.real.reading import LongPerplexity, SameQuestions
 STUDY = "real-geometry"
 YARN = Adjustment(name="YaRN", recipe="smollm2-lora", method="yarn")
 METHODS = {each.name: each for each in (YARN, CLEX, EABF)}
+LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
+AGREEMENT = {YARN.name: JEFFREYS, CLEX.name: LIGHTER.name, EABF.name: LIGHTER.name}
+"""The agreement alone, weighted by extension so that it begins at 0.5 to 0.9 nats: CLEX's windows disagree most."""
 
 HELD_OUT_TOO = "bible/Jeremiah"
 """Beside the twenty documents of books-20, of which eleven hold 4T + 1 tokens: with it twelve do."""
@@ -57,7 +61,7 @@ class Design:
     def recipe(self, method: str, arm: str, seed: int) -> Recipe:
         """The training run of an arm."""
         adjustment = METHODS[method]
-        [found] = [each for each in controlled_arms(adjustment, self.size) if each.name == arm]
+        [found] = [each for each in (*controlled_arms(adjustment, self.size), LIGHTER) if each.name == arm]
         assert found.changes is not None
         changes = (
             f"model={self.size.model}",
@@ -128,8 +132,8 @@ class Job:
 def jobs(seed: int, methods: Sequence[str], asked: Sequence[str]) -> list[Job]:
     """All jobs of a seed. What is left out when the time is up is at the end.
 
-    First the perplexities of the first extension, then its answers, then the second extension, then the controls that
-    are no claim of the paper. The extensions alone are read once: by seed 0.
+    First the perplexities of the first extension, then its answers, then the second extension, then the agreement
+    alone, which is no claim of the paper. The extensions alone are read once: by seed 0.
     """
     first, *others = methods
     untrained = [Job("untrained", method, UNTRAINED) for method in methods] if seed == 0 else []
@@ -141,7 +145,8 @@ def jobs(seed: int, methods: Sequence[str], asked: Sequence[str]) -> list[Job]:
         *(Job("train", method, arm) for method in others for arm in three),
         *untrained[1:],
         *(Job("ask", first, ENTROPY, task) for task in asked),
-        Job("train", first, JEFFREYS),
+        *(Job("train", method, AGREEMENT[method]) for method in methods),
+        *(Job("ask", first, AGREEMENT[first], task) for task in asked),
     ]
 
 

@@ -65,6 +65,13 @@ class Kept:
 
         return sorted((place for place in found if place[:2] == (task, metric)), key=key)
 
+    def has(self, line: Line, seed: int, task: str) -> bool:
+        """Whether an arm's answers to a task were kept; without a task, its perplexities."""
+        seeds = self.numbers.get(line, {})
+        # The extension alone is read once, for all seeds.
+        places = seeds.get(seed) or seeds.get(None) or {}
+        return any(place[0] == (task or "perplexity") for place in places)
+
     def of(self, line: Line, place: Place) -> dict[int | None, Statistic]:
         """A number of an arm by seed."""
         return {seed: own[place] for seed, own in self.numbers[line].items() if place in own}

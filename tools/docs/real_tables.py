@@ -8,17 +8,23 @@ from pathlib import Path
 
 from lengthwise.report.tables import Table
 from lengthwise_studies.claims import shown_p
-from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
-from lengthwise_studies.real.table import Kept, difference, kept_files, perplexities, read_kept
+from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
+from lengthwise_studies.real.design import LIGHTER
+from lengthwise_studies.real.table import Kept, difference, kept_files, mean_of, perplexities, read_kept
 from tools.docs.kept_results import results_folder
 
 YARN, CLEX = "YaRN x4", "CLEX x4"
 SHOWN = (
-    *((YARN, PLAIN, times) for times in (0.25, 1, 2, 4)),
-    *((YARN, ENTROPY, times) for times in (1, 2, 4)),
-    *((CLEX, PLAIN, times) for times in (1, 2, 4)),
+    *((YARN, SCE, PLAIN, times) for times in (0.25, 1, 2, 4)),
+    *((YARN, SCE, ENTROPY, times) for times in (1, 2, 4)),
+    *((YARN, JEFFREYS, PLAIN, times) for times in (0.25, 1, 2, 4)),
+    *((CLEX, SCE, PLAIN, times) for times in (1, 2, 4)),
+    *((CLEX, SCE, ENTROPY, times) for times in (1, 2, 4)),
+    *((CLEX, LIGHTER.name, PLAIN, times) for times in (1, 2, 4)),
 )
-"""The setting, the arm that SCE is compared with, and the length in multiples of T."""
+"""The setting, two arms, and the length in multiples of T."""
+ASKED = (("needle_multi_key", (0.0, 25.0, 50.0, 75.0)), ("chains_0", (None,)))
+"""Tasks, and the depths that are shown of each."""
 
 
 @cache
@@ -33,21 +39,21 @@ def perplexity_table(root: Path) -> Table:
 
 
 def difference_table(root: Path) -> Table:
-    """SCE minus another arm: the loss, and the loss at each arm's best temperature."""
+    """An arm minus another: the loss, and the loss at each arm's best temperature."""
     kept = kept_real(root)
     lines = []
-    for setting, other, times in SHOWN:
+    for setting, arm, other, times in SHOWN:
         length = round(times * kept.trained)
         cells = []
         for metric in ("loss", "loss_best_temperature"):
             place = ("perplexity", metric, length, None)
-            cells.append(difference(kept, (setting, SCE), place, to=other))
+            cells.append(difference(kept, (setting, arm), place, to=other))
         found, tempered = cells
         assert found is not None
         lines.append(
             (
                 setting,
-                f"{SCE} minus {other}",
+                f"{arm} minus {other}",
                 f"{times:g}T",
                 found.together,
                 shown_p(found.p),
@@ -59,5 +65,19 @@ def difference_table(root: Path) -> Table:
     return Table(columns=columns, rows=lines)
 
 
-TABLES = {"perplexity": perplexity_table, "differences": difference_table}
+def answer_table(root: Path) -> Table:
+    """Accuracy at T of every arm that was asked: needles by depth, and chains."""
+    kept = kept_real(root)
+    places = [(task, "accuracy", kept.trained, depth) for task, depths in ASKED for depth in depths]
+    arms = [arm for setting, arm in kept.numbers if setting == YARN]
+    columns = ["", *(task if depth is None else f"needle at {depth:g} %" for task, _, _, depth in places)]
+    rows = [
+        [arm, *(mean_of(found) for found in own)]
+        for arm in arms
+        if all(own := [kept.of((YARN, arm), place) for place in places])
+    ]
+    return Table(columns=columns, rows=rows)
+
+
+TABLES = {"perplexity": perplexity_table, "differences": difference_table, "answers": answer_table}
 """Name -> what makes it."""

@@ -202,7 +202,8 @@ def _times(kept: Kept, length: int) -> str:
     return f"{length / kept.trained:g}T"
 
 
-def _mean(found: Mapping[int | None, Statistic]) -> Cell:
+def mean_of(found: Mapping[int | None, Statistic]) -> Cell:
+    """Over the seeds, with the lowest and the highest seed."""
     rows: list[Row] = [estimate(one) for one in found.values()]
     values = [row.value for row in rows if row.value is not None]
     if len(values) < 2:
@@ -218,7 +219,7 @@ def perplexities(kept: Kept) -> Table:
     return Table(
         columns=["", "", "seeds", *(_times(kept, place[2]) for place in places)],
         rows=[
-            [*line, len(kept.of(line, places[0])), *(_mean(kept.of(line, place)) for place in places)]
+            [*line, len(kept.of(line, places[0])), *(mean_of(kept.of(line, place)) for place in places)]
             for line in kept.numbers
             if kept.of(line, places[0])
         ],
@@ -281,7 +282,7 @@ def _answers(kept: Kept) -> Iterator[Table]:
             columns=["", "", *heads],
             rows=[
                 ["", "questions", *counts],
-                *([*line, *(_mean(kept.of(line, place)) for place in places)] for line in lines),
+                *([*line, *(mean_of(kept.of(line, place)) for place in places)] for line in lines),
             ],
             caption=f"{task}: accuracy, mean over seeds with the lowest and the highest seed",
         )

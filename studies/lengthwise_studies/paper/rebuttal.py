@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.claims import HARMLESS, OTHER, Claim
+from lengthwise_studies.claims import HARMLESS, HELPS, OTHER, Claim
 from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import (
     CLEX,
@@ -44,6 +44,8 @@ CREAM_TABLE = PaperTable(
             one.arm(SCE),
             cream.arm(PLAIN),
             paper=paper,
+            # Between two extensions: whatever comes out, the term alone did not do it.
+            term=HELPS if one is cream else OTHER,
         )
         for cream in (_CREAM_ABF, _CREAM)
         for one, printed in ((_ABF, ((6.43, 6.62), (24.0, 23.6))), (cream, ((5.94, 6.62), (25.2, 23.6))))

@@ -23,17 +23,9 @@ from lengthwise.text import view
 VOCABULARY = 4
 
 
-class Table(Rows):
+def table(logits: torch.Tensor) -> Rows:
     """Rows that are there."""
-
-    def __init__(self, logits: torch.Tensor) -> None:
-        self._logits, self.vocab_size = logits, VOCABULARY
-
-    def __len__(self) -> int:
-        return len(self._logits)
-
-    def logits(self, rows: slice) -> torch.Tensor:
-        return self._logits[rows]
+    return Rows(lambda rows: logits[rows], len(logits), VOCABULARY)
 
 
 class TableModel:
@@ -52,7 +44,7 @@ class TableModel:
         logits = [self.table[each.tokens, np.arange(len(each.tokens))] for each in readings]
         wants = [each.want for each in readings]
         return [
-            Read(rows=Table(own[-1:] if want is Want.NEXT else own))
+            Read(rows=table(own[-1:] if want is Want.NEXT else own))
             for own, want in zip(logits, wants, strict=True)
         ]
 

@@ -248,7 +248,7 @@ class Endpoint:
                 expected="log-probabilities of every token of the vocabulary, by token id",
                 fix="start vLLM with --max-logprobs -1",
             ) from error
-        return _NextRow(logits)
+        return Rows(lambda rows: logits[rows], 1, logits.shape[1])
 
     def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`. The server writes on where `until` is true, and its reply is cut there.
@@ -305,19 +305,6 @@ class Endpoint:
     def ids_of(self, text: str) -> list[int]:
         """The ids of its tokenizer, which was seen to be the server's."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-class _NextRow(Rows):
-    """The one row of the next token."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self._logits, self.vocab_size = logits, logits.shape[1]
-
-    def __len__(self) -> int:
-        return 1
-
-    def logits(self, rows: slice) -> Tensor:
-        return self._logits[rows]
 
 
 def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:

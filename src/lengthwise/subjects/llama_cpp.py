@@ -28,8 +28,8 @@ from lengthwise.settings import Subject
 from lengthwise.subjects.path import ReadingPath, reading_path
 from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want
 from lengthwise.subjects.rounding import beginning
-from lengthwise.subjects.rows import naming_bad_logits
-from lengthwise.subjects.streamed_rows import StreamedRows
+from lengthwise.subjects.rows import Rows, naming_bad_logits
+from lengthwise.subjects.streamed_rows import streamed_rows
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 
@@ -112,7 +112,7 @@ class LlamaCpp:
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
-        self._being_read = list[weakref.ref[StreamedRows]]()
+        self._being_read = list[Any]()
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if no context of `tokens` tokens can be made."""
@@ -159,10 +159,14 @@ class LlamaCpp:
         finally:
             c.llama_batch_free(batch)
 
-    def _rows(self, tokens: NDArray[Any], begin: int = 0) -> StreamedRows:
+    def _rows(self, tokens: NDArray[Any], begin: int = 0) -> Rows:
         """The rows after the tokens [T] of a text, from `begin` on."""
-        start = lambda row: self.logits(tokens, begin + row)  # noqa: E731
-        return StreamedRows(start, len(tokens) - begin, self.vocab_size, self._being_read)
+        return streamed_rows(
+            lambda row: self.logits(tokens, begin + row),
+            len(tokens) - begin,
+            self.vocab_size,
+            self._being_read,
+        )
 
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""

@@ -27,7 +27,7 @@ from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want
 from lengthwise.subjects.rows import naming_bad_logits
-from lengthwise.subjects.weights import Weights, WeightsRows, target_losses
+from lengthwise.subjects.weights import Weights, target_losses
 from lengthwise.text import tokenizer_fingerprint
 
 SAMPLED = 1024
@@ -63,11 +63,10 @@ class LoadedModel(Weights):
     def _answer(self, reading: Reading, text: Tensor, branches: Sequence[Tensor]) -> Read:
         """What is wanted of a reading, from what the head takes for its tokens and for those of its branches."""
         if reading.want is Want.ROWS:
-            return Read(rows=WeightsRows(self, text))
+            return Read(rows=self.rows(text))
         if reading.want is Want.NEXT:
-            return Read(rows=WeightsRows(self, text[-1:]))
-        rows = WeightsRows(self, text)
-        losses = rows.losses(reading.labels)
+            return Read(rows=self.rows(text[-1:]))
+        losses = self.rows(text).losses(reading.labels)
         if not branches:
             return Read(losses=losses)
         # All at once: one at a time, most of the work would be reading the head's weights.

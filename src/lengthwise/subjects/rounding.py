@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Read, Reading
-from lengthwise.subjects.weights import Weights, WeightsRows, layers_of
+from lengthwise.subjects.weights import Weights, layers_of
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-3, "bfloat16": 1e-3}
 """The least tolerance of a dtype: angles of far positions and other kernels round by so much in any model."""
@@ -56,9 +56,10 @@ def read_otherwise(model: Weights, reading: Reading, read: Read, dtype: str) -> 
     tokens = torch.from_numpy(beginning(reading).tokens[None])
 
     def rows(hidden: Tensor) -> Read:
-        return Read(rows=WeightsRows(model, hidden))
+        return Read(rows=model.rows(hidden))
 
-    assert isinstance(read.rows, WeightsRows)
+    assert read.rows is not None
+    assert read.rows.hidden is not None
     plain, pairs = rows(read.rows.hidden[: tokens.shape[1]]), []
     if not model.path.in_one_pass:
         # Values that rounding moves to another step of a quantized cache move by far more than rounding: so the

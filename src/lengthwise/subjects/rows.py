@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,31 @@ from torch import Tensor
 from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, locating_bad_logits, require_finite
 
 
-class Rows(ABC):
+@dataclass(eq=False)
+class Rows:
     """The distributions of the next token after the T tokens of a reading, a few rows at a time; no [T, V] is made.
 
     Rows are asked for in ascending order, so that a subject may read its text on the way.
     """
 
+    logits: Callable[[slice], Tensor]
+    """Some rows -> their logits up to a constant, [n, V], in float32 (float64 of a float64 model).
+
+    NonFiniteLogits for NaN or an infinity; its position counts from the first of these rows.
+    """
+    count: int
+    """T."""
     vocab_size: int
-    device: torch.device = torch.device("cpu")
+    hidden: Tensor | None = None
+    """What the head takes for them, [T, ...], of weights that are here."""
 
-    @abstractmethod
     def __len__(self) -> int:
-        """T."""
+        return self.count
 
-    @abstractmethod
-    def logits(self, rows: slice) -> Tensor:
-        """Logits up to a constant, [n, V], in float32 (float64 of a float64 model).
-
-        Raises:
-            NonFiniteLogits: NaN or an infinity; its position counts from the first of `rows`.
-        """
+    @property
+    def device(self) -> torch.device:
+        """Where the logits are."""
+        return torch.device("cpu") if self.hidden is None else self.hidden.device
 
     def log_p(self, rows: slice) -> Tensor:
         """log p of every token, [n, V]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,26 +16,32 @@ HELD_BYTES = 2**30
 """The most bytes of logits held for a text while another one is read; a longer text is read again."""
 
 
+def streamed_rows(
+    start: Callable[[int], Iterator[Tensor]], count: int, vocab_size: int, being_read: list[Any]
+) -> Rows:
+    """Rows that come in order, a few at a time; those that were handed on are not kept.
+
+    Args:
+        start: (row) -> the logits from there on, [n, V] at a time, from reading the text once more.
+        count, vocab_size: T and V.
+        being_read: what the software reads now, at most one text: shared by all rows of it.
+    """
+    return Rows(_Stream(start, count, vocab_size, being_read).logits, count, vocab_size)
+
+
 @dataclass(eq=False)
-class StreamedRows(Rows):
-    """Rows that come in order, a few at a time; those that were handed on are not kept."""
+class _Stream:
+    """One text."""
 
     start: Callable[[int], Iterator[Tensor]]
-    """(row) -> the logits from there on, [n, V] at a time, from reading the text once more."""
     count: int
-    """T."""
     vocab_size: int
-    being_read: list[weakref.ref[StreamedRows]]
-    """The rows that the software reads now, at most one: shared by all rows of it."""
+    being_read: list[weakref.ref[_Stream]]
     _next: int = field(default=-1, init=False)
     _logits: Iterator[Tensor] = field(init=False, repr=False)
     _held: Tensor = field(init=False, repr=False)
 
-    def __len__(self) -> int:
-        return self.count
-
     def logits(self, rows: slice) -> Tensor:
-        """See `Rows.logits`."""
         if rows.start != self._next:
             for other in self.being_read:
                 if (before := other()) is not None:

@@ -193,28 +193,13 @@ class Weights:
             coarse = is_quantized(self.model)
             check_blind(input_ids, hidden, self.run, self.proofs, coarse=coarse, name=self.name)
 
+    def rows(self, hidden: Tensor) -> Rows:
+        """The distributions that the head makes of what it takes, [T, ...]."""
+        return Rows(lambda rows: self.head.logits(hidden[rows]), len(hidden), self.vocab_size, hidden)
+
     def at_head(self, hidden: Tensor) -> Tensor:
         """Hidden states on the device of the output head, which may be another than that of the last layer."""
         return hidden.to(self.head.weight.device) if isinstance(self.head, Head) else hidden
-
-
-@dataclass(eq=False)
-class WeightsRows(Rows):
-    """Rows of a model whose weights are here."""
-
-    model: Weights
-    hidden: Tensor
-    """What its head takes, [T, ...]."""
-
-    def __post_init__(self) -> None:
-        self.vocab_size, self.device = self.model.vocab_size, self.hidden.device
-
-    def __len__(self) -> int:
-        return len(self.hidden)
-
-    def logits(self, rows: slice) -> Tensor:
-        """See `Rows.logits`."""
-        return self.model.head.logits(self.hidden[rows])
 
 
 def target_losses(
@@ -228,7 +213,7 @@ def target_losses(
         first: position of the first row in the text, from which that of a NonFiniteLogits counts.
     """
     with locating_bad_logits(first):
-        return WeightsRows(model, hidden).losses(labels)
+        return model.rows(hidden).losses(labels)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import in_step, jeffreys
 from lengthwise.measure.measurement import in_groups
 from lengthwise.subjects.proof import differs
-from lengthwise.subjects.weights import WeightsRows, target_losses
+from lengthwise.subjects.weights import target_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +107,7 @@ def examine(
     whole = model.hidden_states(torch.from_numpy(ids)[None])[0, torch.from_numpy(places - 1)]
     contexts = [context(place, short) for place in places.tolist()]
     near = read_contexts(model, [ids] * len(places), contexts, batch_size=batch_size)
-    rows = WeightsRows(model, whole), WeightsRows(model, near)
+    rows = model.rows(whole), model.rows(near)
     return in_step(*rows, ids[places], jeffreys).numpy().T
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.subjects import LoadedModel, Predictor, Read, Reading, Want
-from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 

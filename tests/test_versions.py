@@ -20,7 +20,7 @@ from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results
 from lengthwise.settings import Subject
-from lengthwise.subjects.path import cache_maker
+from lengthwise.subjects.caches import chosen_cache
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import read_recipe
@@ -47,7 +47,7 @@ USES: dict[str, list[Callable[[Path], Any]]] = {
     "datasets": [lambda folder: load_corpus("hf://owner/name")],
     "pyarrow": [parquet],
     "matplotlib": [lambda folder: report((str(folder),))],
-    "optimum": [lambda folder: cache_maker(Subject(model="m", kv_cache="quanto-int4"))],
+    "optimum": [lambda folder: chosen_cache(Subject(model="m", kv_cache="quanto-int4"))],
     "pandas": [lambda folder: Results(kind="ppl", model_name="", config={}, rows=[]).to_pandas()],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ import torch
 from checks.lab import caches
 from checks.lab.sides import EQUAL, Base, Pair, Says, Side, loaded
 from lengthwise.subjects import LoadedModel
-from lengthwise.subjects.path import KV_CACHES, ChosenCache, ReadingPath
+from lengthwise.subjects.caches import KV_CACHES
+from lengthwise.subjects.reading import ReadingPath
 
 PLACES = ("window", "sinks", "budget", "recent", "start", "block")
 """Settings of a faulty cache that count tokens."""
@@ -32,15 +34,15 @@ def through(layer: type[caches.Sound] | str | None, read: str = "chunks=64", **s
 
     def side(base: Base) -> LoadedModel:
         scaled = {name: value * base.scale if name in PLACES else value for name, value in settings.items()}
-        cache = ChosenCache(layer, KV_CACHES[layer]) if isinstance(layer, str) else None
-        if isinstance(layer, type):
+        along = path(read, base.scale)
+        if isinstance(layer, str):
+            along = replace(along, cache=KV_CACHES[layer], option=layer)
+        elif layer is not None:
             if layer is caches.Stale:
                 scaled["memory"] = {}
-            cache = ChosenCache(
-                layer.__name__, lambda config, _: caches.cache(layer, config.num_hidden_layers, **scaled)
-            )
-        how = {"path": path(read, base.scale), "cache": cache}
-        return loaded(base.model.model, base.model, head=base.model.head, **how)
+            make = lambda config, _: caches.cache(layer, config.num_hidden_layers, **scaled)  # noqa: E731
+            along = replace(along, cache=make, option=layer.__name__)
+        return loaded(base.model.model, base.model, head=base.model.head, path=along)
 
     return side
 

@@ -22,7 +22,7 @@ from lengthwise.measure import Comparison, run
 from lengthwise.report.comparison_verdict import Evidence, evidence
 from lengthwise.results import Results, Row
 from lengthwise.subjects import Read, Reading, Want
-from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, tokenizer_fingerprint
 

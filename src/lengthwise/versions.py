@@ -2,7 +2,7 @@
 
 All differences stand here, each with the version that made it, except two: `checkpoints.hidden` asks a forward pass
 what it takes and what it calls its cache (`past_key_values`, from transformers 5.24 on `cache`), and
-`subjects.path` passes a cache of transformers only what its class takes. Importing this loads none of the packages.
+`subjects.caches` passes a cache of transformers only what its class takes. Importing this loads none of the packages.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from checks.zoo.architectures import animals, build
-from lengthwise.subjects.path import KV_CACHES
+from lengthwise.subjects.caches import KV_CACHES
 from lengthwise.testing import save_tiny_model, tiny_llama
 
 PACKAGES = ("quanto", "hqq", "fp8")

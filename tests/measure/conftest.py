@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lengthwise.subjects import LoadedModel
-from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.pieces import SIDE_BY_SIDE
 from lengthwise.subjects.proof import Proofs
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 from tests.readings import in_memory
@@ -39,7 +39,7 @@ class FakeModel(LoadedModel):
         self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
         self.model = torch.nn.Module().eval()
         self.config = SimpleNamespace(model_type="fake", rope_parameters=None)
-        self.path, self.cache = ReadingPath(), None
+        self.path = ReadingPath()
         # Each row is a function of its own tokens.
         self._proofs = {"None": Proofs({SIDE_BY_SIDE: 1 << 40})}
         self.calls: list[tuple[int, ...]] = []

@@ -20,7 +20,7 @@ from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
-from lengthwise.subjects.path import ReadingPath, reading_path
+from lengthwise.subjects.reading import ReadingPath, reading_path
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.readings import Elsewhere, token_losses
 

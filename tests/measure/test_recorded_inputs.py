@@ -16,7 +16,7 @@ from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.results import Row
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
-from lengthwise.subjects.path import ReadingPath
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, as_corpus
 from tests.measure.recorded import (

@@ -13,8 +13,8 @@ from lengthwise.measure.distributions import apart, numbers_of
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Reading, Want, load, open_model
 from lengthwise.subjects.llama_cpp import LlamaCpp, rope_settings
-from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.plan import unknown_cost
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_llama
 from tests.readings import in_memory
 

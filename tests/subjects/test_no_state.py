@@ -16,7 +16,8 @@ from lengthwise.checkpoints.hidden import cache_argument
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Branch, LoadedModel, Reading
-from lengthwise.subjects.path import KV_CACHES, ReadingPath, cache_maker, reading_path
+from lengthwise.subjects.caches import KV_CACHES
+from lengthwise.subjects.reading import ReadingPath, reading_path
 from lengthwise.testing import tiny_llama
 from tests.readings import in_memory
 from tests.subjects.test_writing import KINDS, SIZES
@@ -132,10 +133,9 @@ def test_what_was_read_before_changes_nothing(kind: str, path: str, branches: bo
                 torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
 
 
-def through(cache: str, path: ReadingPath) -> LoadedModel:
+def through(path: ReadingPath) -> LoadedModel:
     # Two heads, so that a token's keys are one of the groups of 64 that quanto asks for.
     model = in_memory(tiny_llama(head_dim=32))
-    model.cache = cache_maker(Subject(model="tiny", kv_cache=cache))
     model.path = path
     return model
 
@@ -148,15 +148,15 @@ def test_a_branch_through_a_cache_is_its_whole_sequence_alone(cache: str, path: 
     along = reading_path(Subject(model="tiny", kv_cache=cache, read=path))
     asked = reading(90, 0, branches=True)
     try:
-        whole = alone(lambda: through(cache, along), asked)
+        whole = alone(lambda: through(along), asked)
     except MissingError as error:
         # The package of a quantized cache; fp8 needs none.
         pytest.skip(str(error))
-    model = through(cache, along)
+    model = through(along)
     for _ in range(2):
         [found] = together(model, [asked])
         torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4)
     rows = [reading(90, seed, branches=False) for seed in range(3)]
     for seed, found in enumerate(together(model, rows)):
-        own = alone(lambda: through(cache, along), rows[seed])
+        own = alone(lambda: through(along), rows[seed])
         torch.testing.assert_close(found, own, rtol=1e-3, atol=1e-3)

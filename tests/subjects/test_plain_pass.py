@@ -10,7 +10,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.subjects import LoadedModel, PieceReader, Reading
-from lengthwise.subjects.path import ChosenCache, ReadingPath
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_llama
 from tests.readings import in_memory
 
@@ -68,7 +68,7 @@ def _fails(*_: Any) -> Any:
 
 def test_a_cache_that_cannot_be_made_is_refused_by_its_option():
     model = model_of(lambda states: states)
-    model.path, model.cache = ReadingPath(chunk=8), ChosenCache("kv_cache=static", _fails)
+    model.path = ReadingPath(chunk=8, cache=_fails, option="kv_cache=static")
     with pytest.raises(
         UsageError, match=r"kv_cache=static cannot be made for tiny: KeyError: 'an unknown kind"
     ):

@@ -15,8 +15,7 @@ from lengthwise.checkpoints.hidden import cache_argument
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
-from lengthwise.subjects.path import ChosenCache, ReadingPath, cache_maker, reading_path
-from lengthwise.subjects.reading import Tokens
+from lengthwise.subjects.reading import ReadingPath, Tokens, reading_path
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
 from tests.readings import PassesOf, some_prompts, some_tokens
@@ -206,7 +205,7 @@ PATHS = {
 def test_a_path_that_loses_nothing_writes_what_plain_passes_write(path: str) -> None:
     model = as_loaded(tiny_model("llama-gqa", eos_token_id=None).double())
     subject = Subject(model="tiny", **PATHS[path])
-    model.path, model.cache = reading_path(subject), cache_maker(subject)
+    model.path = reading_path(subject)
     for prompts in (APART, some_prompts()):
         assert written(model, prompts, new_tokens=6) == [plainly(model, prompt, 6) for prompt in prompts]
     assert not model.proofs.up_to, "a path is what the user asked for: nothing to prove"
@@ -226,8 +225,7 @@ class Lossy(DynamicCache):
 def test_a_path_that_loses_something_writes_what_its_own_passes_write() -> None:
     """By hand: the passes over the prompt, then a token at a time, with transformers' own arguments."""
     model = as_loaded(tiny_model("llama-gqa", eos_token_id=None).double())
-    model.path = ReadingPath(chunk=8)
-    model.cache = ChosenCache("cache=lossy", lambda config, _: Lossy(config=config))
+    model.path = ReadingPath(chunk=8, cache=lambda config, _: Lossy(config=config), option="cache=lossy")
     prompts, expected = some_prompts(), list[Tokens]()
     for prompt in prompts:
         own, reply = Lossy(config=model.config), list[int]()

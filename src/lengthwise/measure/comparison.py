@@ -45,8 +45,7 @@ from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject
-from lengthwise.subjects.path import reading_path
-from lengthwise.subjects.reading import Predictor, Reader
+from lengthwise.subjects.reading import Predictor, Reader, reading_path
 from lengthwise.text.tokens import token_pieces
 
 _CURVES = ("difference", "shift", "kl")

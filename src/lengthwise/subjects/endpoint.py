@@ -26,7 +26,6 @@ from lengthwise.subjects.client import (
     log_probs,
     written,
 )
-from lengthwise.subjects.path import ReadingPath
 from lengthwise.subjects.probing import (
     PROBED,
     card_of,
@@ -36,7 +35,7 @@ from lengthwise.subjects.probing import (
     served_tokenizer,
     version_of,
 )
-from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want, check_wants
+from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
 from lengthwise.subjects.rows import Rows
 from lengthwise.text import tokenizer_fingerprint
 

@@ -25,8 +25,7 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason,
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
-from lengthwise.subjects.path import ReadingPath, reading_path
-from lengthwise.subjects.reading import Ends, Read, Reading, Tokens, Want
+from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
 from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.rows import Rows, naming_bad_logits
 from lengthwise.subjects.streamed_rows import streamed_rows

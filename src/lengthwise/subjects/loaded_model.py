@@ -23,9 +23,8 @@ from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.errors import UsageError
 from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import KINDS, Dtype, Subject, kind_of
-from lengthwise.subjects.path import cache_maker, reading_path
 from lengthwise.subjects.pieces import read_along
-from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want
+from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights, target_losses
 from lengthwise.text import tokenizer_fingerprint
@@ -196,7 +195,7 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
         from lengthwise.subjects.llama_cpp import LlamaCpp
 
         return LlamaCpp(subject, tokenizer=tokenizer)
-    path, cache = reading_path(subject), cache_maker(subject)
+    path = reading_path(subject)
     model: Any
     if subject.kind == "endpoint":
         from lengthwise.subjects.endpoint import Endpoint
@@ -211,7 +210,6 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
         same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
         how = {"quantization": subject.quantize, "attn_implementation": subject.attn}
         model = load(subject.model, **how, **same)
-        model.cache = cache
     model.path = path
     return model
 

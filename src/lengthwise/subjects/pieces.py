@@ -130,8 +130,8 @@ class PieceReader:
         # Its first use reads a few tokens to prove it.
         model, head = self._model, self._model.head
         model.frequencies.set(self._frequencies)
-        ids, chosen = arguments["input_ids"], model.cache
-        option = f" ({chosen.option})" if chosen is not None and self._own else ""
+        ids, option = arguments["input_ids"], model.path.option
+        option = f" ({option})" if option and self._own else ""
         through = (
             f" through a {type(self._cache).__name__}{option}" if self._own else " through a cache of its own"
         )
@@ -200,23 +200,23 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
 
     UsageError or MissingError if it cannot be made for this model.
     """
-    chosen = model.cache
-    if chosen is None:
+    path = model.path
+    if path.cache is None:
         return None
     try:
-        return chosen.make(model.config, tokens)
+        return path.cache(model.config, tokens)
     # An offloaded cache without CUDA fails an assertion, unknown kinds of layers a look-up.
     except Exception as error:
         kind = MissingError if isinstance(error, ImportError) else UsageError
         raise kind(
-            f"{chosen.option} cannot be made for {model.name}: {reason(error)}",
-            fix=f"leave {chosen.option} out, or name another cache",
+            f"{path.option} cannot be made for {model.name}: {reason(error)}",
+            fix=f"leave {path.option} out, or name another cache",
         ) from error
 
 
 @torch.no_grad()
 def read_along(model: Weights, ids: Tensor) -> Tensor:
-    """What `model.head.logits` takes for every token of `ids` [B, T], read along `model.path` with `model.cache`.
+    """What `model.head.logits` takes for every token of `ids` [B, T], read along `model.path`.
 
     Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache cannot be
     made for this model, or cannot be continued.

@@ -23,8 +23,7 @@ from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.loaded_model import open_model
-from lengthwise.subjects.path import cache_maker, reading_path
-from lengthwise.subjects.reading import Want
+from lengthwise.subjects.reading import Want, reading_path
 
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
@@ -200,13 +199,12 @@ def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
     """
     if subject.kind != "weights":
         return open_model(subject, tokenizer=tokenizer)
-    cache_maker(subject)
-    resolved = resolve(subject.model)
+    path, resolved = reading_path(subject), resolve(subject.model)
     config = read_config(resolved)
     tokenizer, limit = read_tokenizer(resolved), max_positions(model_skeleton(config))
     return SimpleNamespace(
         name=subject.model,
-        path=reading_path(subject),
+        path=path,
         tokenizer=tokenizer,
         gives=frozenset(Want),
         ids_of=lambda text: list(tokenizer(text, add_special_tokens=False).input_ids),

@@ -9,24 +9,96 @@ Importing this loads no torch.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError
+from lengthwise.settings import Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lengthwise.subjects.path import ReadingPath
     from lengthwise.subjects.rows import Rows
 
 Tokens = tuple[int, ...]
 """Token ids of a prompt."""
 _NONE = np.empty(0, dtype=np.int64)
+
+
+CHUNK = 256
+"""Tokens of a pass through a cache, where the user does not say."""
+DECODE = 128
+"""Tokens that are read one by one, where the user does not say."""
+
+
+@dataclass(frozen=True)
+class ReadingPath:
+    """Which tokens of a sequence one forward pass reads."""
+
+    chunk: int | None = None
+    """Tokens of a pass; None reads all of them in one."""
+    decode: int = 0
+    """How many tokens at the end are read one at a time, after a prefill."""
+    cache: Callable[[Any, int], Any] | None = None
+    """(configuration of the text model, most tokens) -> the Cache that is read through; None: the model's own."""
+    option: str = ""
+    """How the user named it."""
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether nothing is read back from a cache."""
+        return self.chunk is None and not self.decode
+
+    def pieces(self, length: int) -> list[int]:
+        """The tokens of each pass over a sequence of `length` tokens; they add up to it."""
+        decoded = min(self.decode, length)
+        size = self.chunk or max(1, length - decoded)
+        full, rest = divmod(length - decoded, size)
+        return [size] * full + [rest] * (rest > 0) + [1] * decoded
+
+
+def reading_path(subject: Subject) -> ReadingPath:
+    """The path of a subject: what it names; default one pass, or chunks where a cache is named.
+
+    UsageError for an unknown path, one pass with a cache, which it would never read, or as `chosen_cache`.
+    """
+    # llama.cpp reads every token from its cache.
+    if subject.kind != "weights" or (subject.kv_cache or subject.cache) is None:
+        return _passes(subject, cached=False)
+    from lengthwise.subjects.caches import chosen_cache
+
+    option, cache = chosen_cache(subject)
+    return replace(_passes(subject, cached=True), cache=cache, option=option)
+
+
+def _passes(subject: Subject, *, cached: bool) -> ReadingPath:
+    if subject.read is None:
+        return ReadingPath(chunk=CHUNK if cached else None)
+    parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d*)|decode(?:=0*([1-9]\d*))?", subject.read)
+    if parsed is None:
+        raise UsageError(
+            f"read is {subject.read!r}",
+            expected="prefill (one pass), chunks=N (passes of N tokens), decode or decode=N (the last N one by one)",
+        )
+    prefill, chunk, decode = parsed.groups()
+    if chunk and subject.kind == "endpoint":
+        raise UsageError(
+            f"read is {subject.read!r}, and {subject.model} is an endpoint, whose server decides on its chunks",
+            expected="prefill, decode or decode=N",
+        )
+    if prefill and cached:
+        raise UsageError(
+            "one pass never reads from a cache",
+            expected=f"read=chunks={CHUNK} or read=decode with kv_cache or cache",
+        )
+    if prefill or chunk:
+        return ReadingPath(chunk=int(chunk) if chunk else None)
+    return ReadingPath(decode=int(decode or DECODE))
 
 
 class Want(enum.Enum):

@@ -31,8 +31,8 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
-from lengthwise.subjects.path import ChosenCache, ReadingPath
 from lengthwise.subjects.proof import Proofs, check_blind, one_pass
+from lengthwise.subjects.reading import ReadingPath
 from lengthwise.subjects.rows import Rows
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class Weights:
         adapter: the adapter's folder or hub id, if one was given.
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
-        path: which tokens one forward pass reads.
-        cache: the cache of that path; None: the model makes its own.
+        path: which tokens one forward pass reads, and through which cache.
     """
 
     model: Any
@@ -70,7 +69,6 @@ class Weights:
     max_positions: int | None = field(init=False, repr=False)
     _proofs: dict[str, Proofs] = field(init=False, repr=False, compare=False, default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
-    cache: ChosenCache | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()

@@ -15,6 +15,7 @@ from lengthwise.errors import UsageError
 from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
 from lengthwise.subjects import pieces as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
+from lengthwise.subjects.weights import SIDE_BY_SIDE
 from lengthwise.testing import tiny_llama
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 from tests.readings import in_memory
@@ -185,7 +186,7 @@ def test_rows_that_change_each_other_are_read_apart(caplog: pytest.LogCaptureFix
         for found, expected in zip(model.read(readings), apart, strict=True):
             close(found.losses, expected)
     [record] = caplog.records
-    assert module.SIDE_BY_SIDE in record.getMessage()
+    assert SIDE_BY_SIDE in record.getMessage()
 
 
 def test_rows_side_by_side_are_compared_with_one_pass_once(monkeypatch: pytest.MonkeyPatch):

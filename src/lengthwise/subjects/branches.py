@@ -52,7 +52,7 @@ def _shared(
 
     @cache
     def text() -> Tensor:
-        return model.hidden_states(torch.from_numpy(tokens.astype(np.int64))[None])[0]
+        return model.plain_pass(tokens)
 
     if not branches:
         return text(), []
@@ -97,7 +97,7 @@ def _sequence(tokens: NDArray[Any], branch: Branch) -> NDArray[np.int64]:
 
 def _plainly(model: Weights, tokens: NDArray[Any], branch: Branch) -> Tensor:
     """The tokens of a branch and the text before them, in one pass."""
-    return model.hidden_states(torch.from_numpy(_sequence(tokens, branch))[None])[0]
+    return model.plain_pass(_sequence(tokens, branch))
 
 
 def _one_by_one(

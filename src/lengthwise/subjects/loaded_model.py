@@ -23,7 +23,6 @@ from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.errors import UsageError
 from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import KINDS, Dtype, Subject, kind_of
-from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights, target_losses
@@ -53,11 +52,17 @@ class LoadedModel(Weights):
                 states = [read_with_branches(self, each) for each in batch]
             else:
                 tokens = torch.from_numpy(np.stack([each.tokens for each in batch]).astype(np.int64))
-                states = [(text, ()) for text in read_along(self, tokens)]
+                states = [(text, ()) for text in self.read_along(tokens)]
             for reading, (text, branches) in zip(batch, states, strict=True):
                 with locating_bad_logits(view=len(found)):
                     found.append(self._answer(reading, text, branches))
         return found
+
+    def in_pieces(self, ids: Tensor) -> Tensor:
+        """See `Weights.in_pieces`."""
+        from lengthwise.subjects.pieces import in_pieces
+
+        return in_pieces(self, ids)
 
     def _answer(self, reading: Reading, text: Tensor, branches: Sequence[Tensor]) -> Read:
         """What is wanted of a reading, from what the head takes for its tokens and for those of its branches."""

@@ -38,8 +38,6 @@ _WINDOW, _CHUNK = "sliding_window", "attention_chunk_size"
 _KINDS = {"full_attention": None, "sliding_attention": _WINDOW, "chunked_attention": _CHUNK}
 """The setting that says how far a kind of layer sees."""
 
-SIDE_BY_SIDE = "reading of several texts side by side"
-
 
 class PieceReader:
     """Sequences read side by side, each token once: keys and values of what was read are kept.
@@ -214,32 +212,11 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
         ) from error
 
 
-@torch.no_grad()
-def read_along(model: Weights, ids: Tensor) -> Tensor:
-    """What `model.head.logits` takes for every token of `ids` [B, T], read along `model.path`.
+def in_pieces(model: Weights, ids: Tensor) -> Tensor:
+    """What the head takes for every token of `ids` [B, T], read by the passes of `model.path` through its cache.
 
-    Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache cannot be
-    made for this model, or cannot be continued.
+    UsageError if the cache cannot be made for this model, or cannot be continued.
     """
-    if len(ids) == 1:
-        return _along(model, ids)
-    kept: list[Tensor] = []
-
-    def fast() -> Tensor:
-        kept.append(_along(model, ids))
-        return kept[0][-1]
-
-    def plain() -> Tensor:
-        return _along(model, ids[-1:])[0]
-
-    if model.proofs.take(SIDE_BY_SIDE, ids.numel(), fast, plain, name=model.name):
-        return kept[0]
-    return torch.cat([_along(model, row[None]) for row in ids])
-
-
-def _along(model: Weights, ids: Tensor) -> Tensor:
-    if model.path.in_one_pass:
-        return model.hidden_states(ids)
     reader = PieceReader(model, cache=made_cache(model, ids.shape[1]))
     return torch.cat(
         [reader.read(piece) for piece in ids.split(model.path.pieces(ids.shape[1]), dim=1)], dim=1

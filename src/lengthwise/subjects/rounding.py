@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of
-from lengthwise.subjects.pieces import read_along
 from lengthwise.subjects.reading import Read, Reading
 from lengthwise.subjects.weights import Weights, layers_of
 
@@ -64,7 +63,7 @@ def read_otherwise(model: Weights, reading: Reading, read: Read, dtype: str) -> 
     if not model.path.in_one_pass:
         # Values that rounding moves to another step of a quantized cache move by far more than rounding: so the
         # rounded reading below is without the cache. What the path itself does not repeat counts, too.
-        pairs = [(plain, rows(read_along(model, tokens)[0]))]
+        pairs = [(plain, rows(model.read_along(tokens)[0]))]
         plain = rows(model.hidden_states(tokens)[0])
     with _rounded(model.model, getattr(torch, dtype)):
         pairs.append((plain, rows(model.hidden_states(tokens)[0])))

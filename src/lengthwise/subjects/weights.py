@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,11 +37,11 @@ from lengthwise.subjects.reading import ReadingPath
 from lengthwise.subjects.rows import Rows
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from lengthwise.checkpoints.extension import Extension
 
+SIDE_BY_SIDE = "reading of several texts side by side"
 _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
 
@@ -167,6 +168,33 @@ class Weights:
         if position_ids is None and attention_mask is None:
             self.check_blind(input_ids, hidden)
         return hidden
+
+    def read_along(self, ids: Tensor) -> Tensor:
+        """What `self.head.logits` takes for every token of `ids` [B, T], read along `self.path`.
+
+        Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache of
+        the path cannot be made for this model, or cannot be continued.
+        """
+        read = self.hidden_states if self.path.in_one_pass else self.in_pieces
+        if len(ids) == 1:
+            return read(ids)
+        kept: list[Tensor] = []
+
+        def fast() -> Tensor:
+            kept.append(read(ids))
+            return kept[0][-1]
+
+        if self.proofs.take(SIDE_BY_SIDE, ids.numel(), fast, lambda: read(ids[-1:])[0], name=self.name):
+            return kept[0]
+        return torch.cat([read(row[None]) for row in ids])
+
+    def in_pieces(self, ids: Tensor) -> Tensor:
+        """As `read_along`, by several passes."""
+        raise NotImplementedError
+
+    def plain_pass(self, tokens: Any) -> Tensor:
+        """What the head takes for every token of a text [T, ...], read in one pass."""
+        return self.hidden_states(torch.from_numpy(np.array(tokens, dtype=np.int64))[None])[0]
 
     def run(
         self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None

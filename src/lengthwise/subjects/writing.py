@@ -19,7 +19,7 @@ from torch import Tensor
 from lengthwise.checkpoints.head import require_finite
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import check_positions_fit
-from lengthwise.subjects.pieces import PieceReader, made_cache, read_along
+from lengthwise.subjects.pieces import PieceReader, made_cache
 from lengthwise.subjects.reading import Ends, Tokens
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _Shortcuts:
         def plain() -> Tensor:
             chosen = torch.stack(replies.chosen, dim=1).cpu().numpy()
             texts = [np.concatenate([batch[row], chosen[row, :-1]]) for row in looked_at]
-            return torch.cat([_plain_pass(self._model, text)[-chosen.shape[1] :] for text in texts])
+            return torch.cat([self._model.plain_pass(text)[-chosen.shape[1] :] for text in texts])
 
         if self._model.proofs.take(shortcut, tokens, fast, plain, name=self._model.name, padding=padding):
             return replies.texts
@@ -207,14 +207,9 @@ class _Shortcuts:
         """The reply by one plain pass a token."""
         reply, tokens, goes_on = self._empty(1), list(prompt), True
         while goes_on:
-            goes_on = reply.add(self._model.head.logits(_plain_pass(self._model, tokens)[-1:]))
+            goes_on = reply.add(self._model.head.logits(self._model.plain_pass(tokens)[-1:]))
             tokens += reply.chosen[-1].tolist()
         return reply.texts[0]
-
-
-def _plain_pass(model: Weights, tokens: Any) -> Tensor:
-    """What the head takes for every token of a text [T, ...]."""
-    return read_along(model, torch.from_numpy(np.array(tokens, dtype=np.int64))[None])[0]
 
 
 def _along_the_path(

@@ -3,7 +3,8 @@ import torch
 
 from lengthwise.alignment import entropy, jeffreys, jensen_shannon
 from lengthwise.checkpoints import NonFiniteLogits
-from lengthwise.measure.distributions import Distributions, compare, tempered_losses
+from lengthwise.measure.distributions import Distributions, compare
+from lengthwise.measure.perplexity import tempered_losses
 
 
 def random_logits(rows: int, vocabulary: int, *, seed: int = 0, dtype: torch.dtype = torch.float64):

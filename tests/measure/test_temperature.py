@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.measure.distributions import tempered_losses
-from lengthwise.measure.perplexity import KNOTS, _weights, fitted_temperature
+from lengthwise.measure.perplexity import KNOTS, _weights, fitted_temperature, tempered_losses
 
 
 def logits_like_a_model(rows: int, *, vocabulary: int = 500, scale: float = 1.0, seed: int = 0):

@@ -1,4 +1,4 @@
-"""Next-token distributions compared: of two readings, with less context, at other temperatures.
+"""Next-token distributions compared: of two readings, or with less context.
 
 A row is one prediction: the distribution over the next token. `lengthwise.alignment.formulas` has the plain
 formulas that these equal. Nothing here takes gradients.
@@ -23,8 +23,6 @@ from lengthwise.subjects.rows import Rows
 
 TOP = 64
 """Tokens of each distribution that a log keeps."""
-# The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
-_BLOCK_BYTES = 2**19
 
 
 @dataclass(frozen=True)
@@ -206,35 +204,3 @@ def _packed(values: Tensor, kind: Any) -> str:
 
 def _unpacked(text: str, kind: Any) -> Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), dtype=kind).copy())
-
-
-def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
-    """Loss at inverse temperatures b, with three derivatives by b: [N, V], [N] -> fp64 [N, G, 4], nats.
-
-    loss(b) = log sum_v exp(b z_v) - b z_label. Its derivatives are E[z] - z_label, Var[z] and
-    E[(z - E[z])^3], under softmax(b z). NonFiniteLogits for NaN or an infinity in a row.
-    """
-    on_cpu = logits.device.type == "cpu"
-    size = max(1, _BLOCK_BYTES // (4 * logits.shape[-1])) if on_cpu else max(1, len(logits))
-    blocks = [
-        _tempered_block(logits[start : start + size], labels[start : start + size], inverse_temperatures)
-        for start in range(0, len(logits), size)
-    ]
-    scores = torch.cat(blocks)
-    require_finite(scores.sum(dim=(1, 2)))
-    return scores
-
-
-def _tempered_block(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
-    # Relative to the top logit: exp cannot overflow, and the moments stay small numbers.
-    z = logits - logits.amax(dim=-1, keepdim=True)
-    target = z.gather(-1, labels[:, None])[:, 0].double()
-    scores = []
-    for b in inverse_temperatures:
-        terms = (z * b).exp_()
-        total = terms.sum(dim=-1).double()
-        mean, square, cube = (terms.mul_(z).sum(dim=-1).double() / total for _ in range(3))
-        variance = square - mean * mean
-        skew = cube - 3 * mean * variance - mean**3
-        scores.append(torch.stack([total.log() - b * target, mean - target, variance, skew], dim=-1))
-    return torch.stack(scores, dim=1)

@@ -43,6 +43,8 @@ ORDERS = 4
 _PLAIN = 1 + KNOTS.index(1.0) * ORDERS
 """The column of the plain loss in the totals of `fitted_temperature`."""
 _STEPS = 100
+# The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
+_BLOCK_BYTES = 2**19
 
 
 class Perplexity(WindowMeasurement):
@@ -167,13 +169,50 @@ def _scores(read: Read, labels: NDArray[np.integer], start: int) -> Tensor:
     import torch
 
     from lengthwise.checkpoints.head import locating_bad_logits
-    from lengthwise.measure.distributions import tempered_losses
 
     if read.rows is None:
         return read.losses
     targets = torch.from_numpy(labels.astype(np.int64)).to(read.rows.device)
     with locating_bad_logits(start):
         return read.rows.score(lambda logits, rows: tempered_losses(logits, targets[rows], KNOTS))
+
+
+def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
+    """Loss at inverse temperatures b, with three derivatives by b: [N, V], [N] -> fp64 [N, G, 4], nats.
+
+    loss(b) = log sum_v exp(b z_v) - b z_label. Its derivatives are E[z] - z_label, Var[z] and
+    E[(z - E[z])^3], under softmax(b z). NonFiniteLogits for NaN or an infinity in a row.
+    """
+    import torch
+
+    from lengthwise.checkpoints.head import require_finite
+
+    on_cpu = logits.device.type == "cpu"
+    size = max(1, _BLOCK_BYTES // (4 * logits.shape[-1])) if on_cpu else max(1, len(logits))
+    blocks = [
+        _tempered_block(logits[start : start + size], labels[start : start + size], inverse_temperatures)
+        for start in range(0, len(logits), size)
+    ]
+    scores = torch.cat(blocks)
+    require_finite(scores.sum(dim=(1, 2)))
+    return scores
+
+
+def _tempered_block(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
+    import torch
+
+    # Relative to the top logit: exp cannot overflow, and the moments stay small numbers.
+    z = logits - logits.amax(dim=-1, keepdim=True)
+    target = z.gather(-1, labels[:, None])[:, 0].double()
+    scores = []
+    for b in inverse_temperatures:
+        terms = (z * b).exp_()
+        total = terms.sum(dim=-1).double()
+        mean, square, cube = (terms.mul_(z).sum(dim=-1).double() / total for _ in range(3))
+        variance = square - mean * mean
+        skew = cube - 3 * mean * variance - mean**3
+        scores.append(torch.stack([total.log() - b * target, mean - target, variance, skew], dim=-1))
+    return torch.stack(scores, dim=1)
 
 
 def _totals(record: Record) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,60 +13,16 @@ import torch
 from gguf import GGUFReader
 from torch import Tensor
 
-from lengthwise.checkpoints.gguf_rope import DIVISORS, ROPE_KEYS, rope_settings
+from lengthwise.checkpoints.gguf_rope import DIVISORS, rope_settings
 from lengthwise.checkpoints.position_limits import frequency_names
 from lengthwise.checkpoints.rope_check import rope_faults, rotaries
 from lengthwise.errors import UsageError, shown
 
-_FREE = (
-    "block_count", "decoder_start_token_id", "embedding_length", "expert_count", "expert_shared_count",
-    "full_attention_interval", "nextn_predict_layers", "pooling_type", "shortconv.l_cache", "ssm.conv_kernel",
-    "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "tensor_data_layout", "vocab_size",
-)  # fmt: skip
-"""Keys, without the architecture, that may have every value: nothing changes, or no tensor fits."""
-_KEYS: dict[str, tuple[tuple[str, ...], tuple[Any, ...] | None]] = {
-    "attention.causal": ((), (True,)),
-    "attention.clamp_kqv": ((), (0.0,)),
-    "attention.head_count": (("num_attention_heads",), (0,)),
-    "attention.head_count_kv": (("num_key_value_heads", "num_kv_heads"), (0,)),
-    "attention.key_length": (("head_dim",), ()),
-    "attention.layer_norm_epsilon": (
-        ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
-        (),
-    ),
-    "attention.layer_norm_rms_epsilon": (("rms_norm_eps", "norm_eps", "layer_norm_epsilon"), ()),
-    "attention.max_alibi_bias": ((), (0.0,)),
-    "attention.scale": ((), (0.0,)),
-    "attention.sliding_window": (("sliding_window",), (0,)),
-    "attention.sliding_window_pattern": (("layer_types",), ()),
-    "attention.value_length": (("v_head_dim",), ()),
-    "attn_logit_softcapping": (("attn_logit_softcapping",), ()),
-    "embedding_scale": ((), (0.0, 1.0)),
-    "expert_feed_forward_length": (("moe_intermediate_size",), None),
-    "expert_gating_func": ((), (1,)),
-    "expert_group_count": ((), (0, 1)),
-    "expert_group_used_count": ((), (0, 1)),
-    "expert_shared_feed_forward_length": (("shared_expert_intermediate_size",), None),
-    "expert_used_count": (("num_experts_per_tok",), (0,)),
-    "expert_weights_norm": (("norm_topk_prob",), ()),
-    "expert_weights_scale": (("routed_scaling_factor",), (0.0, 1.0)),
-    "feed_forward_length": (("intermediate_size", "n_inner", "ffn_hidden_size"), None),
-    "final_logit_softcapping": (("final_logit_softcapping",), ()),
-    "interleave_moe_layer_step": ((), (0, 1)),
-    "leading_dense_block_count": ((), (0,)),
-    "logit_scale": (("logit_scale",), (0.0, 1.0)),
-    "residual_scale": ((), (0.0, 1.0)),
-    "rope.scaling.alpha": ((), (0.0,)),
-    "rope.scaling.yarn_attn_factor": ((), (1.0,)),
-    "rope.scaling.yarn_ext_factor": ((), (1.0,)),
-    "rope.scaling.yarn_log_multiplier": ((), (0.0,)),
-    "split.count": ((), (1,)),
-    "ssm.dt_b_c_rms": ((), (False,)),
-    "use_parallel_residual": (("use_parallel_residual",), ()),
-}
-"""Key -> its names in configurations, and the values that change nothing; None is every value, as of `_FREE`.
+_KEYS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("gguf_keys.json").read_bytes())
+"""Key, without the architecture -> its names in configurations, and the values that change nothing.
 
-A key with another value is refused where the configuration has none of its names.
+These are null where every value is fine: nothing changes, no tensor would fit, or `rope_settings` reads it. A key
+with another value is refused where the configuration has none of its names.
 """
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
@@ -165,10 +122,10 @@ class GgufFile:
         }
         for key, given in keys.items():
             value = self._of_layers(key, given)
-            names, neutral = _KEYS.get(key, ((), None if key in _FREE else ()))
+            names, neutral = _KEYS.get(key, {"names": (), "neutral": ()}).values()
             if name := next((each for each in names if hasattr(config, each)), None):
                 found[name] = value
-            elif neutral is not None and key not in ROPE_KEYS:
+            elif neutral is not None:
                 fits = any(_same(value, each) for each in (*neutral, *implied.get(key, ())))
                 lost += [] if fits else [f"{key} = {shown(given)}"]
         if "sliding_window" in found:

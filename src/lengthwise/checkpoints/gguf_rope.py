@@ -12,21 +12,6 @@ from torch import Tensor
 from lengthwise.checkpoints.position_limits import LENGTH, ropes
 from lengthwise.positions.rope import Rope, llama3, plain_frequencies
 
-ROPE_KEYS = {
-    "rope.dimension_count",
-    "rope.dimension_sections",
-    "rope.freq_base",
-    "rope.freq_base_swa",
-    "rope.scale_linear",
-    "rope.scaling.attn_factor",
-    "rope.scaling.factor",
-    "rope.scaling.finetuned",
-    "rope.scaling.original_context_length",
-    "rope.scaling.type",
-    "rope.scaling.yarn_beta_fast",
-    "rope.scaling.yarn_beta_slow",
-}
-"""The keys that are read here, without the architecture."""
 DIVISORS = _FREQS, _SHORT, _LONG = (
     "rope_freqs.weight",
     "rope_factors_short.weight",

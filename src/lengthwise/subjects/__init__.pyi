@@ -6,7 +6,6 @@ from lengthwise.subjects.loaded_model import ModelLike as ModelLike
 from lengthwise.subjects.loaded_model import as_model as as_model
 from lengthwise.subjects.loaded_model import load as load
 from lengthwise.subjects.loaded_model import open_model as open_model
-from lengthwise.subjects.loaded_model import weights_of as weights_of
 from lengthwise.subjects.pieces import PieceReader as PieceReader
 from lengthwise.subjects.plan import Cost as Cost
 from lengthwise.subjects.reading import Branch as Branch

@@ -22,7 +22,7 @@ from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.errors import UsageError
 from lengthwise.machine import whole, whole_tensor
-from lengthwise.settings import KINDS, Dtype, Subject, kind_of
+from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights, target_losses
@@ -123,22 +123,6 @@ class LoadedModel(Weights):
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
         }
-
-
-def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
-    """The model, if its weights are here.
-
-    Raises:
-        UsageError: it runs elsewhere; says what `needs` the weights, and the `fix`.
-    """
-    if isinstance(model, LoadedModel):
-        return model
-    kind = kind_of(model.name)
-    raise UsageError(
-        f"{model.name} is {'not loaded here' if kind == 'weights' else KINDS[kind]}, and {needs}",
-        expected="a model whose weights are loaded here",
-        fix=fix,
-    )
 
 
 @torch.no_grad()

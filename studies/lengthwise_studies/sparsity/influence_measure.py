@@ -50,10 +50,18 @@ METHODS = {
 ENOUGH = 0.8
 """The share of its gain that k tokens must recover to be enough for a target."""
 
-_WEIGHTS = {
-    "needs": "influence masks tokens and takes gradients, which no endpoint does",
-    "fix": "the checkpoint that it serves",
-}
+
+def _loaded(model: Predictor) -> LoadedModel:
+    """The model, if its weights are here; UsageError if it runs elsewhere."""
+    from lengthwise.subjects import LoadedModel
+
+    if isinstance(model, LoadedModel):
+        return model
+    raise UsageError(
+        f"{model.name} is not loaded here, and influence masks tokens and takes gradients, which no endpoint does",
+        expected="a model whose weights are loaded here",
+        fix="the checkpoint that it serves",
+    )
 
 
 class Influence(WindowMeasurement):
@@ -147,13 +155,12 @@ class Influence(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse endpoints, models in which no token can be removed exactly, a selector with another tokenizer."""
-        from lengthwise.subjects import weights_of
         from lengthwise_studies.sparsity.kept_context import check_removal
 
         for one in {id(model): model, id(other): other}.values():
             # What a dry run knows of a model has no weights to check.
             if not isinstance(one, SimpleNamespace):
-                check_removal(weights_of(one, **_WEIGHTS), self.length)
+                check_removal(_loaded(one), self.length)
         if tokenizer_fingerprint(other.tokenizer) != tokenizer_fingerprint(model.tokenizer):
             raise UsageError(
                 f"the selector {other.name} has another tokenizer than {model.name}",
@@ -162,10 +169,9 @@ class Influence(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
-        from lengthwise.subjects import weights_of
         from lengthwise_studies.sparsity.kept_context import examine
 
-        model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
+        model, chooser = _loaded(model), _loaded(other)
         for item in items:
             window, foreign = item.content
             ids = view(window.ids, 0, self.length, self.bos_id(model))

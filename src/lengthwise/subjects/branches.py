@@ -40,7 +40,7 @@ def read_with_branches(model: Weights, reading: Reading) -> tuple[Tensor, list[T
     tokens = reading.tokens if scored else reading.tokens[: branches[-1].place]
     if not model.path.in_one_pass:
         return _along_the_path(model, tokens, branches, scored=scored)
-    apart = [_plainly(model, tokens, each) for each in branches if not each.place]
+    apart = [model.plain_pass(each.tokens) for each in branches if not each.place]
     text, found = _shared(model, tokens, branches[len(apart) :], scored=scored)
     return text, apart + found
 
@@ -62,7 +62,7 @@ def _shared(
 
     @cache
     def alone() -> Tensor:
-        return _plainly(model, tokens, branches[far])
+        return model.plain_pass(branches[far].after(tokens))
 
     if model.may_continue(CONTINUED):
         if (found := _in_trees(model, tokens, branches)) is not None:
@@ -82,22 +82,16 @@ def _shared(
             return kept[0]
     # A text by itself, not the beginning of a longer sequence: there the frequencies of rope may be others.
     rows = text() if scored else alone()[:0]
-    own = [alone() if index == far else _plainly(model, tokens, each) for index, each in enumerate(branches)]
+    own = [
+        alone() if index == far else model.plain_pass(each.after(tokens))
+        for index, each in enumerate(branches)
+    ]
     return rows, [each[branch.place :] for each, branch in zip(own, branches, strict=True)]
 
 
 def _length(branch: Branch) -> int:
     """Tokens that a branch needs, with those of the text before it."""
     return branch.place + len(branch.tokens)
-
-
-def _sequence(tokens: NDArray[Any], branch: Branch) -> NDArray[np.int64]:
-    return np.concatenate([tokens[: branch.place], branch.tokens]).astype(np.int64)
-
-
-def _plainly(model: Weights, tokens: NDArray[Any], branch: Branch) -> Tensor:
-    """The tokens of a branch and the text before them, in one pass."""
-    return model.plain_pass(_sequence(tokens, branch))
 
 
 def _one_by_one(
@@ -140,7 +134,7 @@ def _in_trees(
             text, found = read()
             return torch.cat([text[: branch.place], found[index]])
 
-        plain = partial(_plainly, model, tokens, branch)
+        plain = partial(model.plain_pass, branch.after(tokens))
         if not model.proofs.take(shortcut, _length(branch), fast, plain, name=model.name):
             return None
     return read()
@@ -240,20 +234,10 @@ def _along_the_path(
     reader, text = PieceReader(model, cache=made_cache(model, most)), list[Tensor]()
     for step, begin in enumerate(ends if scored else ends[: max(shared) + 1]):
         for index in shared.get(step, ()):
-            sequence = _sequence(tokens, branches[index])
+            sequence = branches[index].after(tokens)
             fork = reader.fork() if begin else PieceReader(model, cache=made_cache(model, most))
-            parts = [
-                fork.read(piece[None])
-                for piece in np.split(sequence[begin:], np.cumsum(_after(model, len(sequence), begin))[:-1])
-            ]
+            parts = fork.read_passes(sequence[None, begin:], model.path.pieces(len(sequence), begin))
             found[index] = torch.cat(parts, dim=1)[0, branches[index].place - begin :]
         if step < (len(passes) if scored else max(shared)):
             text.append(reader.read(tokens[None, begin : begin + passes[step]])[0])
     return torch.cat(text) if text else found[0][:0], [found[index] for index in range(len(branches))]
-
-
-def _after(model: Weights, length: int, begin: int) -> list[int]:
-    """The passes over a sequence of `length` tokens from `begin` on, where one ends."""
-    passes = model.path.pieces(length)
-    ends = np.cumsum([0, *passes]).tolist()
-    return passes[ends.index(begin) :]

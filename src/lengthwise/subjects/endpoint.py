@@ -123,7 +123,7 @@ class Endpoint:
                 texts.append(each.tokens)
                 labels.append(each.labels)
             for branch in each.branches:
-                texts.append(np.concatenate([each.tokens[: branch.place], branch.tokens]))
+                texts.append(branch.after(each.tokens))
                 labels.append(branch.labels)
         try:
             # Cold first: afterwards the server's cache holds these prompts.

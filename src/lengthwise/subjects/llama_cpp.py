@@ -179,10 +179,7 @@ class LlamaCpp:
                 rows = self._rows(each.tokens) if len(each.labels) else None
                 losses = Read().losses if rows is None else rows.losses(each.labels)
                 branches = [
-                    self._rows(np.concatenate([each.tokens[: branch.place], branch.tokens])).losses(
-                        branch.labels
-                    )
-                    for branch in each.branches
+                    self._rows(branch.after(each.tokens)).losses(branch.labels) for branch in each.branches
                 ]
                 found.append(Read(losses=losses, branches=branches))
         return found

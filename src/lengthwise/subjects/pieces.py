@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,10 @@ class PieceReader:
         if first and not self._padded:
             model.check_blind(ids, hidden)
         return hidden
+
+    def read_passes(self, tokens: NDArray[np.integer], passes: Sequence[int]) -> list[Tensor]:
+        """Read the next tokens [B, T] of every sequence, so many in each pass: what `read` gives of each."""
+        return [self.read(piece) for piece in np.split(tokens, np.cumsum(passes)[:-1], axis=1)]
 
     @torch.no_grad()
     def read_beside(
@@ -218,9 +223,7 @@ def in_pieces(model: Weights, ids: Tensor) -> Tensor:
     UsageError if the cache cannot be made for this model, or cannot be continued.
     """
     reader = PieceReader(model, cache=made_cache(model, ids.shape[1]))
-    return torch.cat(
-        [reader.read(piece) for piece in ids.split(model.path.pieces(ids.shape[1]), dim=1)], dim=1
-    )
+    return torch.cat(reader.read_passes(ids.cpu().numpy(), model.path.pieces(ids.shape[1])), dim=1)
 
 
 def _copied(cache: Any) -> Any:

@@ -54,12 +54,13 @@ class ReadingPath:
         """Whether nothing is read back from a cache."""
         return self.chunk is None and not self.decode
 
-    def pieces(self, length: int) -> list[int]:
-        """The tokens of each pass over a sequence of `length` tokens; they add up to it."""
+    def pieces(self, length: int, begin: int = 0) -> list[int]:
+        """The tokens of each pass over a sequence of `length` tokens, from `begin` on, where one ends."""
         decoded = min(self.decode, length)
         size = self.chunk or max(1, length - decoded)
         full, rest = divmod(length - decoded, size)
-        return [size] * full + [rest] * (rest > 0) + [1] * decoded
+        passes = [size] * full + [rest] * (rest > 0) + [1] * decoded
+        return passes[np.searchsorted(np.cumsum(passes), begin, side="right") :] if begin else passes
 
 
 def reading_path(subject: Subject) -> ReadingPath:
@@ -119,6 +120,10 @@ class Branch:
     """[M], what is read after them."""
     labels: NDArray[Any]
     """[N], the token after each of the last N of them."""
+
+    def after(self, text: NDArray[Any]) -> NDArray[Any]:
+        """Its tokens, and before them those of a text that it continues."""
+        return np.concatenate([text[: self.place], self.tokens])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -225,17 +225,14 @@ def _along_the_path(
 
     def begun() -> PieceReader:
         reader = PieceReader(model, cache=made_cache(model, longest))
-        for piece in (
-            np.split(np.array(rows[0][:shared]), np.cumsum(passes[0][:common])[:-1]) if shared else ()
-        ):
-            reader.read(piece[None])
+        if shared:
+            reader.read_passes(np.array([rows[0][:shared]]), passes[0][:common])
         return reader
 
     beginning, found = begun() if shared else None, dict[Tokens, str]()
     for row, own in zip(rows, passes, strict=True):
         reader = begun() if beginning is None else beginning.fork(keep=row is not rows[-1])
-        pieces = np.split(np.array(row[shared:]), np.cumsum(own[common:])[:-1])
-        last = [reader.read(piece[None]) for piece in pieces][-1][:, -1]
+        last = reader.read_passes(np.array([row[shared:]]), own[common:])[-1][:, -1]
         decode(model, reader, last, reply := empty(1), all_of_it=False)
         [found[row]] = reply.texts
     return found

@@ -27,8 +27,7 @@ from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
 from lengthwise.subjects.rounding import beginning
-from lengthwise.subjects.rows import Rows, naming_bad_logits
-from lengthwise.subjects.streamed_rows import streamed_rows
+from lengthwise.subjects.rows import Rows, naming_bad_logits, streamed_rows
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 

@@ -148,24 +148,22 @@ class Weights:
                 )
 
     @torch.no_grad()
-    def hidden_states(
-        self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
-    ) -> Tensor:
+    def hidden_states(self, input_ids: Tensor, **views: Tensor) -> Tensor:
         """What `self.head.logits` takes: final hidden states [B, T, d] (full logits for `FullLogits`).
 
-        Without gradients; what was read before changes nothing. Position ids need not be consecutive: every token
-        attends to all tokens before it. Without position ids and a mask, the rows are whole texts.
+        Without gradients; what was read before changes nothing. `views` are `position_ids`, which need not be
+        consecutive (every token attends to all before it), and `attention_mask`; without them rows are whole texts.
 
         Raises:
             UsageError: more positions than the model's table has, or a model that is not the same each time or sees
                 later tokens.
         """
-        if self.max_positions is not None:
-            needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
-            check_positions_fit(self.max_positions, needed, name=self.name)
+        places = views.get("position_ids")
+        needed = input_ids.shape[1] if places is None else int(places.max()) + 1
+        check_positions_fit(self.max_positions, needed, name=self.name)
         with reported(self.model, input_ids.numel()):
-            hidden = self.run(input_ids, position_ids=position_ids, attention_mask=attention_mask)
-        if position_ids is None and attention_mask is None:
+            hidden = self.run(input_ids, **views)
+        if not views:
             self.check_blind(input_ids, hidden)
         return hidden
 
@@ -196,20 +194,14 @@ class Weights:
         """What the head takes for every token of a text [T, ...], read in one pass."""
         return self.hidden_states(torch.from_numpy(np.array(tokens, dtype=np.int64))[None])[0]
 
-    def run(
-        self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
-    ) -> Tensor:
+    def run(self, input_ids: Tensor, **views: Tensor) -> Tensor:
         """As `hidden_states`, which looks at what this gives."""
         # Its first use reads a few tokens to prove it.
         device, head = self.device, self.head
         self.frequencies.set(self.frequencies.fresh)
-        arguments = {
-            "position_ids": None if position_ids is None else position_ids.to(device),
-            "attention_mask": None if attention_mask is None else attention_mask.to(device),
-        }
-        whole = position_ids is None and attention_mask is None
+        given = {name: each.to(device) for name, each in views.items()}
         with one_pass(self.name, input_ids.shape[1]):
-            hidden = hidden_states_for(self.model, head, input_ids.to(device), **arguments, whole=whole)
+            hidden = hidden_states_for(self.model, head, input_ids.to(device), **given, whole=not given)
         return self.at_head(hidden)
 
     def check_blind(self, input_ids: Tensor, hidden: Tensor) -> None:

@@ -1,8 +1,9 @@
-"""Thresholds that fail a build: what was crossed, and what could not be decided."""
+"""Thresholds that fail a build: what was crossed, what could not be decided, and what CI servers read of it."""
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import Parameter
 
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
+from lengthwise.files import atomic_write_text, named_path
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable of GitHub Actions that names the file of a step's summary."""
+_MARKS = {True: "passed", False: "**failed**", None: "**not decided**"}
 _ABOVE = Parameter(
     help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
     "with 5 if it is above but within rounding.",
@@ -150,3 +153,63 @@ def exit_code(gates: Sequence[Gate]) -> int:
             print(f"lengthwise: {gate.words}", file=sys.stderr)
     states = [gate.passed for gate in gates]
     return THRESHOLD_CROSSED if False in states else UNDECIDED if None in states else 0
+
+
+def write_for_ci(results: Results, gates: Sequence[Gate], junit: str | None) -> None:
+    """The file that --junit names, and the summary of a step of GitHub Actions, where there is one."""
+    if junit is not None:
+        _write_junit(junit, results, gates)
+    if place := os.environ.get(SUMMARY):
+        _write_summary(place, results, gates)
+
+
+def _write_junit(file: str, results: Results, gates: Sequence[Gate]) -> None:
+    """One test case for each gate. A crossed one is a failure and an undecided one an error: neither passes."""
+    from xml.etree import ElementTree
+
+    from lengthwise.report.sentence import said
+
+    failures, errors = (sum(gate.passed is state for gate in gates) for state in (False, None))
+    suite = ElementTree.Element(
+        "testsuite", name="lengthwise", tests=str(len(gates)), failures=str(failures), errors=str(errors)
+    )
+    for gate in gates:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"lengthwise.{results.kind}", name=gate.option
+        )
+        if not gate.passed:
+            kind = "failure" if gate.passed is False else "error"
+            ElementTree.SubElement(case, kind, message=said(results).sentence).text = gate.words
+    ElementTree.indent(suite)
+    text = ElementTree.tostring(suite, encoding="unicode")
+    atomic_write_text(named_path(file, what="--junit"), f"{text}\n")
+
+
+def _write_summary(place: str, results: Results, gates: Sequence[Gate]) -> None:
+    """Sentence, gates, picture and table into the summary of a step.
+
+    The picture is the one of the terminal: a summary shows no images but those of other servers.
+    """
+    from lengthwise.report.sentence import said
+    from lengthwise.report.tables import in_order, rows_table
+    from lengthwise.report.terminal import pictures
+    from lengthwise.report.writers import to_markdown
+
+    lines = [f"### {said(results).sentence}", ""]
+    lines += [
+        f"- `{gate.option}`: {_MARKS[gate.passed]}{'' if gate.passed else f': {gate.words}'}"
+        for gate in gates
+    ]
+    if drawn := pictures(results):
+        lines += ["", "```text", *drawn[drawn[0] == "" :], "```"]
+    table = rows_table(in_order([row for row in results.rows if row.is_headline]))
+    lines += [
+        "",
+        "<details><summary>All headline numbers</summary>",
+        "",
+        to_markdown(table),
+        "</details>",
+        "",
+    ]
+    with open(place, "a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")

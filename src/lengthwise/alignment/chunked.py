@@ -114,6 +114,7 @@ def fused_objective(
             weight=factor * objective.alpha / divisors[2],
             gradient=any(needed),
         )
+        _, from_pairs = FORMULAS[objective.divergence]
         sums = torch.zeros(5, dtype=sum_dtype(device), device=device)
         buffer = head.empty_logits(max(map(len, chunks), default=0))
         for chunk in chunks:
@@ -126,7 +127,7 @@ def fused_objective(
                 found = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
                 found = found.to(sums.dtype)
                 top, total = found.top.flatten(0, 1), found.total.flatten(0, 1)
-                term = FORMULAS[objective.divergence].from_pairs(found, int(objective.detach == "short"))
+                term = from_pairs(found, int(objective.detach == "short"))
                 sums[2:] += torch.stack([found.entropy(), found.jeffreys(), term])
             else:
                 top, total = tiles.rows(logits, label, weight)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.alignment.divergences import Objective
+from lengthwise.alignment.divergences import DIVERGENCES, Objective
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
@@ -123,37 +123,27 @@ class PairStatistics:
         return self.score.sum()
 
 
-@dataclass(frozen=True)
-class Formula:
-    """A divergence: its value from logits, and from what a tile has summed. Its gradient is its `Rule`."""
+Formula = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[PairStatistics, int], Tensor]]
+"""The value of a divergence, of which `Rule` is the gradient: from logits and from what a tile has summed.
 
-    from_logits: Callable[[Tensor, Tensor], Tensor]
-    """[..., V] twice -> [...]. With one side detached as a teacher in `directed`, the teacher comes first."""
-    from_pairs: Callable[[PairStatistics, int], Tensor]
-    """The sum over pairs; the second argument is the detached side, 0 for long."""
-    one_direction: Callable[[Tensor, Tensor], Tensor] | None = None
-    """f with divergence = f(q, p) + f(p, q), of which "both-targets" detaches the first argument."""
-    directed: bool = False
-    """Whether it is not symmetric."""
-
+[..., V] twice -> [...], a detached teacher first; and the sum over pairs, given the detached side too, 0 for long.
+"""
 
 FORMULAS: dict[str, Formula] = {
-    "sce": Formula(
-        symmetric_cross_entropy,
-        lambda pairs, _: pairs.entropy() + pairs.jeffreys(),
-        one_direction=cross_entropy,
-    ),
-    "printed_sce": Formula(printed_symmetric_cross_entropy, lambda pairs, _: pairs.printed_sce()),
-    "jeffreys": Formula(jeffreys, lambda pairs, _: pairs.jeffreys(), one_direction=kl_divergence),
-    "js": Formula(jensen_shannon, lambda pairs, _: pairs.scores()),
-    "kl": Formula(kl_divergence, lambda pairs, teacher: pairs.kl(teacher), directed=True),
-    "reverse_kl": Formula(
+    "sce": (symmetric_cross_entropy, lambda pairs, _: pairs.entropy() + pairs.jeffreys()),
+    "printed_sce": (printed_symmetric_cross_entropy, lambda pairs, _: pairs.printed_sce()),
+    "jeffreys": (jeffreys, lambda pairs, _: pairs.jeffreys()),
+    "js": (jensen_shannon, lambda pairs, _: pairs.scores()),
+    "kl": (kl_divergence, lambda pairs, teacher: pairs.kl(teacher)),
+    "reverse_kl": (
         lambda teacher, student: kl_divergence(student, teacher),
         lambda pairs, teacher: pairs.kl(1 - teacher),
-        directed=True,
     ),
-    "entropy": Formula(entropy_sum, lambda pairs, _: pairs.entropy()),
+    "entropy": (entropy_sum, lambda pairs, _: pairs.entropy()),
 }
+
+_ONE_DIRECTION = {"sce": cross_entropy, "jeffreys": kl_divergence}
+"""f with divergence = f(q, p) + f(p, q), of which "both-targets" detaches the first argument."""
 
 
 def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
@@ -174,17 +164,18 @@ def divergence_from_logits(logits_long: Tensor, logits_short: Tensor, objective:
 
     p belongs to the long view, q to the short one. Of `objective` it reads the divergence and what is detached.
     """
-    formula = FORMULAS[objective.divergence]
+    from_logits, _ = FORMULAS[objective.divergence]
     match objective.detach:
         case "both-targets":
-            assert formula.one_direction is not None
-            long_to_short = formula.one_direction(logits_short.detach(), logits_long)
-            return long_to_short + formula.one_direction(logits_long.detach(), logits_short)
+            one_direction = _ONE_DIRECTION[objective.divergence]
+            long_to_short = one_direction(logits_short.detach(), logits_long)
+            return long_to_short + one_direction(logits_long.detach(), logits_short)
         case "long":
-            return formula.from_logits(logits_long.detach(), logits_short)
-        case "short" if formula.directed:
-            return formula.from_logits(logits_short.detach(), logits_long)
+            return from_logits(logits_long.detach(), logits_short)
+        # Without a detached side it has no teacher.
+        case "short" if "none" in DIVERGENCES[objective.divergence].refused:
+            return from_logits(logits_short.detach(), logits_long)
         case "short":
-            return formula.from_logits(logits_long, logits_short.detach())
+            return from_logits(logits_long, logits_short.detach())
         case _:
-            return formula.from_logits(logits_long, logits_short)
+            return from_logits(logits_long, logits_short)

@@ -227,8 +227,7 @@ def _pattern(
     curve: Sequence[Stretch], first: int, allowed: Sequence[float], decoded: bool
 ) -> tuple[Kind, tuple[int, int] | None, float, float]:
     """(pattern, place, mean before, mean after): at the first stretch above its tolerance, or at the best split."""
-    split = best_split(curve)
-    by_split = 0 if split is None else next(i for i, part in enumerate(curve) if part.begin == split.place)
+    by_split, *_ = best_split(curve) or (0,)
     levels = [part._replace(mean=level) for part, level in zip(curve, allowed, strict=True)]
     last = max((i for i, part in enumerate(curve) if part.mean > allowed[i]), default=len(curve) - 1)
     for index, end in dict.fromkeys(((first, last + 1), (by_split, len(curve)))):

@@ -10,7 +10,7 @@ import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,37 +108,30 @@ def kl_and_top(p: Tensor, q: Tensor) -> list[Tensor]:
     return [(p.exp() * (p - q)).sum(dim=1), p.max(dim=1).indices == q.max(dim=1).indices]
 
 
-class RowsApart(NamedTuple):
-    """How far two readings are apart, row by row, each [N] on the CPU; nats."""
-
-    own: NDArray[np.float64]
-    """-log p of the labels, first side."""
-    other: NDArray[np.float64]
-    kl: NDArray[np.float64] | None = None
-    """KL(first || second); a lower bound where `bounded`; None without distributions."""
-    same_top: NDArray[np.float64] | None = None
-    bounded: bool = False
-
-
 @torch.no_grad()
-def apart(a: Read, b: Read, labels: NDArray[np.integer], *, first: int = 0) -> RowsApart:
+def apart(
+    a: Read, b: Read, labels: NDArray[np.integer], *, first: int = 0
+) -> tuple[list[NDArray[np.float64]], bool]:
     """How far two readings of the same tokens are apart; `labels` [N] are the tokens after the rows from `first` on.
 
-    KL is exact where both sides have rows. From their likeliest tokens alone it is the sum over those that both name,
-    with all others as one token, which is never more.
+    Returns:
+        -log p of the labels of both; where both name other tokens too, KL(first || second) and whether the likeliest
+        token is the same: [N] each, nats, on the CPU. And whether KL is a lower bound. It is exact where both sides
+        have rows. From their likeliest tokens alone it is the sum over those that both name, with all others as one
+        token, which is never more.
 
     Raises:
         NonFiniteLogits: a number is NaN or infinite; its position is the row.
     """
     if a.rows is not None and b.rows is not None:
         found = in_step(a.rows, b.rows, labels, kl_and_top, first=first, other=first)
-        return RowsApart(*found.T.numpy())
+        return [*found.T.numpy()], False
     one, two = (numbers_of(each, labels, first=first) for each in (a, b))
     found = [one.losses, two.losses]
     if one.likeliest is not None and two.likeliest is not None:
         found += _bounded(one.likeliest, two.likeliest)
     require_finite(torch.stack(found, dim=1), first)
-    return RowsApart(*(each.numpy() for each in found), bounded=len(found) > 2)
+    return [each.numpy() for each in found], len(found) > 2
 
 
 @torch.no_grad()

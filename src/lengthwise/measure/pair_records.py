@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from lengthwise.measure.measurement import Record
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.results import Row
 from lengthwise.subjects.reading import Read
-
-if TYPE_CHECKING:
-    from lengthwise.measure.distributions import RowsApart
 
 FLOORS = 1.5
 """The tolerance in floors: by bins, sound pairs lie up to 1.2 floors apart."""
@@ -48,19 +45,13 @@ def pair_record(
     """
     from lengthwise.measure.distributions import apart
 
-    rows = [apart(*each, first=layout.first) for each in zip(one, two, labels, strict=True)]
-    change = np.stack([each.other - each.own for each in rows])
-    columns: dict[str, Any] = {
-        "difference": np.abs(change),
-        "shift": change,
-        "loss": [each.own for each in rows],
-        "kl": [each.kl for each in rows],
-        "same_top": [each.same_top for each in rows],
-    }
+    halves = [apart(*each, first=layout.first) for each in zip(one, two, labels, strict=True)]
+    own, other, *more = np.stack([rows for rows, _ in halves], axis=1)
+    change = other - own
+    columns = {"difference": np.abs(change), "shift": change, "loss": own}
+    columns |= zip(("kl", "same_top"), more, strict=False)
     edges = [edge - layout.first for edge in layout.edges[:-1]]
-    sums = {
-        name: _summed_between(edges, both).tolist() for name, both in columns.items() if both[0] is not None
-    }
+    sums = {name: _summed_between(edges, both).tolist() for name, both in columns.items()}
     half, row = divmod(int(np.argmax(columns["difference"])), layout.length - layout.first)
     warmed = [float((each.losses - each.cold).abs().sum()) for each in two if each.cold is not None]
     read_back = change[:, max(0, cached_from - layout.first) :]
@@ -70,12 +61,12 @@ def pair_record(
         **({"prefix_cache": [sum(warmed)]} if warmed else {}),
         "targets": 2 * (layout.length - layout.first),
         "largest": [float(change[half][row]), half, layout.first + row],
-        "bounded": rows[0].bounded,
+        "bounded": halves[0][1],
         "cells": _summed_between(cell_edges(layout)[:-1], np.abs(change)).tolist(),
         "windows": np.abs(read_back).mean(axis=1).tolist(),
         "signs": [int(np.sign(read_back).sum()), int(np.count_nonzero(read_back))],
         "top": [float(ordered[: max(1, round(share * ordered.size))].sum()) for share in _TOP],
-        "benefit": _benefits(layout, rows),
+        "benefit": _benefits(layout, own, other),
     }
 
 
@@ -112,13 +103,12 @@ def _summed_between(edges: Sequence[int], both: Any) -> NDArray[np.float64]:
     return np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges)
 
 
-def _benefits(layout: Layout, rows: Sequence[RowsApart]) -> list[list[float]]:
+def _benefits(layout: Layout, own: NDArray[np.float64], other: NDArray[np.float64]) -> list[list[float]]:
     """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
     found = np.zeros((len(layout.distances), 5))
     for place, (_, half, scored) in enumerate(layout.passages()):
         part = slice(scored.start - layout.first, scored.stop - layout.first)
-        same, foreign = rows[half], rows[1 - half]
-        losses = (same.own, foreign.own, same.other, foreign.other)
+        losses = (own[half], own[1 - half], other[half], other[1 - half])
         found[place // 2] += [*(values[part].sum() for values in losses), scored.stop - scored.start]
     return [[*losses, int(count)] for *losses, count in found.tolist()]
 

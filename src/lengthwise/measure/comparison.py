@@ -39,7 +39,7 @@ from lengthwise.measure.pair_records import (
     summed,
     tolerated,
 )
-from lengthwise.measure.repeated_windows import KeptPredictions, Layout, RepeatedWindows
+from lengthwise.measure.repeated_windows import KeptPredictions, Layout
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
@@ -53,7 +53,7 @@ _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
 """What is summed for a metric that is no column of the records."""
 
 
-class Comparison(RepeatedWindows):
+class Comparison(KeptPredictions):
     """Do two configurations of a model predict alike, at every position, and use far context alike?
 
     Reads the same tokens with both and compares the predictions: by position, and in the benefit of passages that

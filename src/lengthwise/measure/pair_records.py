@@ -71,7 +71,7 @@ def pair_record(
 
 
 def between(a: Record, b: Record) -> Record:
-    """What is known of two sides together, from what `RepeatedWindows.side` says of each."""
+    """What is known of two sides together, from what `KeptPredictions.side` says of each."""
     from lengthwise.subjects.rounding import ELSEWHERE, MOST
 
     # Neither side can be read again with other rounding.

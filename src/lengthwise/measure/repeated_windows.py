@@ -109,8 +109,20 @@ class Layout:
         return np.concatenate([halves, np.broadcast_to(tail, (2, len(tail)))], axis=1).astype(np.int64)
 
 
-class RepeatedWindows(WindowMeasurement):
-    """What measurements of such pairs share: their lengths, and the items."""
+class KeptPredictions(WindowMeasurement):
+    """Keep the predictions of one configuration of a model on such pairs, to compare them with another one later.
+
+    The log holds, of every token, the log-probability and the likeliest tokens: 520 bytes, a third more as text.
+    """
+
+    about = About(
+        kind="predictions",
+        task="kept_predictions",
+        title="Predictions of one side",
+        metrics={"loss": "cross entropy of the next token"},
+        reads="either",
+        no_facts=("cached_from",),
+    )
 
     lengths: Annotated[tuple[Annotated[Whole, Ge(SHORTEST)], ...] | None, Parameter(metavar="TOKENS")] = None
     """Tokens of the windows. Default: 4096; with read=decode 256, 512, ..., 4096."""
@@ -219,22 +231,6 @@ class RepeatedWindows(WindowMeasurement):
     def layout_of(self, items: Sequence[Item]) -> Layout:
         """The layout of the windows of a batch."""
         return Layout(items[0].longest, self.decode)
-
-
-class KeptPredictions(RepeatedWindows):
-    """Keep the predictions of one configuration of a model, to compare them with another one later.
-
-    The log holds, of every token, the log-probability and the likeliest tokens: 520 bytes, a third more as text.
-    """
-
-    about = About(
-        kind="predictions",
-        task="kept_predictions",
-        title="Predictions of one side",
-        metrics={"loss": "cross entropy of the next token"},
-        reads="either",
-        no_facts=("cached_from",),
-    )
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """From where on the side reads a cache, which may differ between sides."""

@@ -264,18 +264,11 @@ class _Prepared:
         done = {item.key for item in self.items if item.key in log}
         batches = self.measurement.batches(self.items)
         share = log.share([batch for batch in batches if any(item.key not in done for item in batch)])
-        left = [item for batch in share for item in batch]
-        read = sum(item.tokens for item in self.items if item.key in done) - sum(
-            item.tokens for item in left if item.key in done
-        )
-        bar = TokenBar(
-            self.measurement.about.kind,
-            total=read + sum(item.tokens for item in left),
-            read=read,
-            items=len(done) + sum(item.key not in done for item in left),
-            finished=len(done),
-        )
-        with bar:
+        left = {item.key: item.tokens for batch in share for item in batch}
+        read = sum(item.tokens for item in self.items if item.key in done.difference(left))
+        sizes = {"total": read + sum(left.values()), "read": read}
+        kind = self.measurement.about.kind
+        with TokenBar(kind, **sizes, items=len(done.union(left)), finished=len(done)) as bar:
             for batch in share:
                 with bar.reading(sum(item.tokens for item in batch)):
                     records = iter(self.measurement.score(self.model, batch, self.other))
@@ -290,16 +283,15 @@ class _Prepared:
         """The results of the items that the log has."""
         measurement, model, other, items = self.measurement, self.model, self.other, self.items
         records = {item.key: log[item.key] for item in items if item.key in log}
-        partial = len(records) < len(items)
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
-        text = self._text_facts()
+        text, name = self._text_facts(), name_of(measurement, self.spec)
         found = Results(
             kind=measurement.about.kind,
-            model_name=name_of(measurement, self.spec),
+            model_name=name,
             config=self.config,
-            rows=[replace(row, model=name_of(measurement, self.spec)) for row in rows],
-            partial=partial,
+            rows=[replace(row, model=name) for row in rows],
+            partial=len(records) < len(items),
             provenance={
                 "model": model.describe(),
                 "text": text or None,
@@ -324,13 +316,7 @@ class _Prepared:
         facts: dict[str, Any] = {}
         left_out: dict[str, int] = {}
         if isinstance(self.text, Corpus):
-            facts |= {
-                "corpus": self.text.name,
-                "split": self.text.split,
-                "split_rule": self.text.split_rule,
-                "corpus_fingerprint": self.text.fingerprint,
-                "documents": len(self.text.documents),
-            }
+            facts |= self.text.facts
             left_out |= self.text.left_out
         if self.documents is not None:
             facts |= {

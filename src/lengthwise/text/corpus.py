@@ -50,6 +50,17 @@ class Corpus:
             return ""
         return f"the {self.split} split has {len(self.documents)} of {self.whole} documents"
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a result records of it, besides what is left out."""
+        return {
+            "corpus": self.name,
+            "split": self.split,
+            "split_rule": self.split_rule,
+            "corpus_fingerprint": self.fingerprint,
+            "documents": len(self.documents),
+        }
+
     def rendered(self, tokenizer: Any) -> Corpus:
         """The corpus as a model reads it: each chat as the tokenizer's template writes it.
 

@@ -68,11 +68,8 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
     documents = tokenize(corpus, tokenizer)
     too_short = {} if data.packing else documents.left_out([recipe.view.longest_stretch])
     facts = {
-        "corpus": corpus.name,
-        "split_rule": corpus.split_rule,
-        "corpus_fingerprint": documents.corpus_fingerprint,
+        **corpus.facts,
         "tokenizer_fingerprint": documents.tokenizer_fingerprint,
-        "documents": len(documents),
         "corpus_tokens": documents.total_tokens,
         "bos_id": resolve_bos(tokenizer, data.bos),
         "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,

@@ -138,10 +138,9 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     """What the model claims, and how far it is sound and used."""
     about, length = run.provenance.get("model", {}), max(row.length or 0 for row in run.rows)
     claim = about.get("claimed_length")
-    claimed = Line(
-        "claimed", "claimed", claim, f"{claim:,}" if claim else "not known", end=claim or 0, side=side
-    )
-    found = [claimed if side or not claim else claimed._replace(small="by its configuration")]
+    text = f"{claim:,}" if claim else "not known"
+    small = "by its configuration" if claim and not side else ""
+    found = [Line("claimed", "claimed", claim, text, small, end=claim or 0, side=side)]
     passage, table = run.config.get("passage", 64), about.get("max_positions")
     # Where a table of positions ends there is no more to find.
     whole = table is not None and length > table - 4 * _bin(run)
@@ -154,9 +153,8 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
             unended, interval = least or (high is not None and high >= end and not whole), "no interval"
             if low is not None and high is not None:
                 interval = f"[{low:,.0f}, {'open' if unended else f'{high:,.0f}'}]"
-            text = f"{'≥ ' if least else ''}{row.value:,.0f}"
-            known: dict[str, Any] = {"low": low, "high": high, "open": unended, "at_least": least}
-            line = line._replace(text=text, small=interval, **known)
+            line = line.known(row, f"{'≥ ' if least else ''}{row.value:,.0f}", interval)
+            line = line._replace(open=unended, at_least=least)
         found.append(line)
     return found
 
@@ -214,21 +212,14 @@ def _kept(rows: Sequence[Row]) -> list[Line]:
         line = Line(f"{row.distance:,} back", "used", None, "not clear", end=1.0)
         if (row.length, row.distance) in clear and row.value is not None:
             small = "" if row.ci_low is None else f"[{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]"
-            known: dict[str, Any] = {
-                "value": row.value,
-                "small": small,
-                "low": row.ci_low,
-                "high": row.ci_high,
-            }
-            line = line._replace(text=f"{100 * row.value:.0f} %", **known)
+            line = line.known(row, f"{100 * row.value:.0f} %", small)
         found += [line] if row.length == longest else []
     return found
 
 
 def _is_decided(run: Results) -> bool:
     """Whether each side differs less from itself than would hide what it does to the other."""
-    measured = any(row.metric == "floor_a" for row in run.rows)
-    seen = evidence(run.rows) if measured else None
+    seen = evidence(run.rows)
     return seen is None or seen.pattern not in ("undecided", "unstable")
 
 
@@ -236,15 +227,13 @@ def _cost(run: Results) -> tuple[Line, Line]:
     """What the second side of a comparison adds to the loss and keeps of the worth of a passage, at worst."""
     subject = subject_of(run)
     name = (subject.partition(" with ")[2] or subject).removeprefix("a ").removeprefix("an ")
-    unknown = Line(name, "sound", None, "not decided"), Line(name, "used", None, "not decided", end=1.0)
+    loss, kept = Line(name, "sound", None, "not decided"), Line(name, "used", None, "not decided", end=1.0)
     if not _is_decided(run):
-        return unknown
-    loss, kept = unknown
+        return loss, kept
     shifts = [row for row in run.rows if row.metric == "shift" and row.is_whole]
     for row in sorted(shifts, key=lambda row: row.length or 0):
         shown = replace(row_estimate(row), signed=True)
-        ends = {"small": shown.interval_text.replace("+", ""), "low": row.ci_low, "high": row.ci_high}
-        loss = loss._replace(value=row.value, text=shown.value_text, **ends)
+        loss = loss.known(row, shown.value_text, shown.interval_text.replace("+", ""))
     for line in sorted(_kept(run.rows), key=lambda line: -(line.value or 0.0)):
         if line.value is not None:
             kept = line._replace(label=name, small=f"{line.small} {line.label}".strip())
@@ -261,11 +250,10 @@ def _comparison(run: Results) -> Card:
         line = Line(f"{begin:,} to {end:,}", "claimed" if equal else "sound", None, "not decided")
         if decided:
             text = "rounding" if equal else row_estimate(row).value_text
-            line = line._replace(value=row.value, text=text, low=row.ci_low, high=row.ci_high)
+            line = line.known(row, text)
         apart.append(line)
     some = apart if len(apart) <= _MOST_BINS else [*apart[:-1:2], apart[-1]]
-    whole = [row for row in run.rows if row.metric == "difference" and row.is_whole]
-    longest = max(whole, key=lambda row: row.length or 0)
+    longest, *_ = found.numbers
     return Card(
         title=title,
         about="the same tokens, read by both",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from lengthwise.results import Row
 from lengthwise.versions import need
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 60
@@ -76,6 +77,10 @@ class Line(NamedTuple):
     """Whether the number is where measuring ended."""
     side: str = ""
     """Whose it is, of two models."""
+
+    def known(self, row: Row, text: str, small: str = "") -> Line:
+        """With the value and the interval of a row."""
+        return self._replace(value=row.value, text=text, small=small, low=row.ci_low, high=row.ci_high)
 
 
 class Panel(NamedTuple):

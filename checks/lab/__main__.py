@@ -113,7 +113,11 @@ def simulated(name: str, out: Path) -> tuple[list[Row], list[str]]:
     return found.rows, found.config["wrong"]
 
 
-def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) -> list[Row]:
+SOUND, CALLED = "sound", "called"
+"""Tasks of rows beside that of faults, KIND: of sound pairs by their dtype, and how many pairs each pattern has."""
+
+
+def rows_of(task: str, arm: str, some: list[tuple[Pair, Results, list[str]]], model: str) -> list[Row]:
     """The numbers of a kind: pairs, those of which all that is said is right, and how far their sides are apart.
 
     Of the pairs that are `planted` those were run that are finished.
@@ -128,16 +132,21 @@ def rows_of(kind: str, some: list[tuple[Pair, Results, list[str]]], model: str) 
     ]
     levels = [row.value for _, found, _ in some for row in found.rows if row.metric == "tolerance"]
     values = {
-        "planted": sum(_arm(*each) == kind for each in wanted("")),
+        "planted": sum(_place(*each) == (task, arm) for each in wanted("")),
         "pairs": len(some),
         "right": sum(not wrong for *_, wrong in some),
         "least": min((row.value or 0.0 for row in apart), default=None),
         "most": max((row.value or 0.0 for row in apart), default=None),
         "tolerance": min((level for level in levels if level is not None), default=None),
     }
-    called = Counter(_called(found) for _, found, _ in some)
-    values |= {f"called {name}": count for name, count in called.items()}
-    return [Row(model=model, task=KIND, arm=kind, metric=name, value=value) for name, value in values.items()]
+    rows = [Row(model=model, task=task, arm=arm, metric=name, value=value) for name, value in values.items()]
+    if task == KIND:
+        called = Counter(_called(found) for _, found, _ in some)
+        rows += [
+            Row(model=model, task=CALLED, arm=arm, metric=name, value=count, unit="")
+            for name, count in called.items()
+        ]
+    return rows
 
 
 def _called(found: Results) -> str:
@@ -145,8 +154,9 @@ def _called(found: Results) -> str:
     return of.pattern if (of := evidence(found.rows)) is not None else "refused"
 
 
-def _arm(kind: str, pair: Pair) -> str:
-    return f"sound, {pair.dtype}" if kind == "sound" else kind
+def _place(kind: str, pair: Pair) -> tuple[str, str]:
+    """Task and arm of the rows that count a pair."""
+    return (SOUND, pair.dtype) if kind == "sound" else (KIND, kind)
 
 
 def _shard(words: str) -> tuple[int, int]:
@@ -168,7 +178,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-nulls", action="store_true")
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)
-    by_kind: dict[str, list[tuple[Pair, Results, list[str]]]] = {}
+    by_place: dict[tuple[str, str], list[tuple[Pair, Results, list[str]]]] = {}
     examples: dict[str, list[str]] = {}
     failures = []
     pairs = wanted(given.only)[given.shard[0] :: given.shard[1]]
@@ -180,12 +190,11 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         said, wrong = said_of(pair, found)
         print(f"{kind}: {pair.what}: {said}")
-        arm = _arm(kind, pair)
-        by_kind.setdefault(arm, []).append((pair, found, wrong))
+        by_place.setdefault(_place(kind, pair), []).append((pair, found, wrong))
         if not wrong:
-            examples.setdefault(arm, [pair.what, said])
+            examples.setdefault(kind, [pair.what, said])
         failures += [f"{kind}: {pair.what}: {each}" for each in wrong]
-    rows = [row for arm, some in by_kind.items() for row in rows_of(arm, some, given.model)]
+    rows = [row for place, some in by_place.items() for row in rows_of(*place, some, given.model)]
     for name in SIMULATED:
         if not given.no_nulls and given.only in f"nulls: {name}":
             found_rows, off = simulated(name, given.out)

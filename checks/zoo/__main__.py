@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from checks.zoo.architectures import animals
+from checks.zoo.architectures import animals, name_of
 from checks.zoo.judge import VERBS, Cell
 from checks.zoo.kept import kept, prepared
 from lengthwise.files import atomic_write_text
@@ -28,25 +28,29 @@ KIND = "zoo"
 
 
 def results_of(every: Sequence[dict[str, Any]]) -> Results:
-    """What is not equal, in `other`: the model, the verb, the verdict, by how many nats, why."""
+    """Variants of each architecture in `equal`; in `other` model, verb, verdict, by how many nats, and why."""
+    every = sorted(every, key=lambda each: each["kind"])
     cells = {
-        found["name"]: {verb: Cell(*cell) for verb, cell in found["cells"].items()}
-        for found in sorted(every, key=lambda each: each["name"])
+        tuple(found["kind"]): {verb: Cell(*cell) for verb, cell in found["cells"].items()}
+        for found in every
         if not found["none"]
     }
     other = [
-        (name, verb, cell)
-        for name, of in cells.items()
+        (kind, verb, cell)
+        for kind, of in cells.items()
         for verb, cell in of.items()
         if cell.verdict != "equal"
     ]
     tried = Counter(verb for of in cells.values() for verb in of)
+    equal: dict[str, list[str]] = {}
+    for architecture, variant in cells.keys() - {kind for kind, *_ in other}:
+        equal.setdefault(architecture, []).append(variant)
     config = {
         "versions": every[0]["versions"],
         "tried": {verb: tried[verb] for verb in VERBS if tried[verb]},
-        "equal": sorted(cells.keys() - {name for name, *_ in other}),
-        "none": {found["name"]: found["none"] for found in every if found["none"]},
-        "other": [[name, verb, cell.verdict, cell.error, cell.why] for name, verb, cell in other],
+        "equal": {architecture: sorted(equal[architecture]) for architecture in sorted(equal)},
+        "none": {name_of(*found["kind"]): found["none"] for found in every if found["none"]},
+        "other": [[name_of(*kind), verb, cell.verdict, cell.error, cell.why] for kind, verb, cell in other],
     }
     return Results(kind=KIND, model_name="", config=config, rows=[])
 
@@ -72,7 +76,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 f"{count} {verdict}" for verdict, count in sorted(counts.items())
             )
             print(
-                f"{len(every):3d} of {len(wanted)}  {found['seconds']:5.1f} s  {found['name']}: {said}",
+                f"{len(every):3d} of {len(wanted)}  {found['seconds']:5.1f} s  {name_of(*found['kind'])}: {said}",
                 flush=True,
             )
     results = results_of(every)

@@ -99,56 +99,67 @@ NO_TEXT = {
     "musicgen_melody": "it writes audio codes",
 }
 """By architecture: why it is no text model by itself."""
-PUBLISHED: dict[str, Settings] = {
-    "llama, a tokenizer with BOS": {},
-    "llama, linear": {"rope_parameters": _PLAIN | {"rope_type": "linear", "factor": 4.0}},
-    "llama, dynamic NTK": _DYNAMIC,
-    "internlm3, dynamic NTK": _DYNAMIC,
-    "llama, YaRN": {"rope_parameters": _YARN},
-    "llama, Llama 3": {"rope_parameters": _LLAMA3},
-    "qwen3, YaRN": {"rope_parameters": _YARN},
-    "deepseek_v3, YaRN": {"rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
-    "gpt_oss, YaRN": {"rope_parameters": _YARN | {"truncate": False}},
-    "ministral3, YaRN and scaled queries": {"rope_parameters": _YARN | {"llama_4_scaling_beta": 0.1}},
-    "phi3, LongRoPE": {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 48},
-    "phimoe, LongRoPE": {"rope_parameters": _LONGROPE | {"short_mscale": 1.2, "long_mscale": 1.2}},
-    "phi, partial rope": {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.5}},
-    "gpt_neox, partial rope": {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.25}},
-    "gemma3_text, linear in full layers": {
+_BOS = "a tokenizer with BOS"
+PUBLISHED: dict[tuple[str, str], Settings] = {
+    ("llama", _BOS): {},
+    ("llama", "linear"): {"rope_parameters": _PLAIN | {"rope_type": "linear", "factor": 4.0}},
+    ("llama", "dynamic NTK"): _DYNAMIC,
+    ("internlm3", "dynamic NTK"): _DYNAMIC,
+    ("llama", "YaRN"): {"rope_parameters": _YARN},
+    ("llama", "Llama 3"): {"rope_parameters": _LLAMA3},
+    ("qwen3", "YaRN"): {"rope_parameters": _YARN},
+    ("deepseek_v3", "YaRN"): {"rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+    ("gpt_oss", "YaRN"): {"rope_parameters": _YARN | {"truncate": False}},
+    ("ministral3", "YaRN and scaled queries"): {"rope_parameters": _YARN | {"llama_4_scaling_beta": 0.1}},
+    ("phi3", "LongRoPE"): {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 48},
+    ("phimoe", "LongRoPE"): {"rope_parameters": _LONGROPE | {"short_mscale": 1.2, "long_mscale": 1.2}},
+    ("phi", "partial rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.5}},
+    ("gpt_neox", "partial rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.25}},
+    ("gemma3_text", "linear in full layers"): {
         "rope_parameters": {_SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "linear", "factor": 8.0}},
     },
-    "gemma4_text, proportional": {
+    ("gemma4_text", "proportional"): {
         "rope_parameters": {
             _SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "proportional", "partial_rotary_factor": 0.25},
         },
     },
-    "olmo3, YaRN": {"rope_parameters": _YARN},
-    "exaone4, Llama 3": {"rope_parameters": _LLAMA3},
-    "apertus, Llama 3": {"rope_parameters": _LLAMA3},
-    "hunyuan_v1_dense, fixed alpha": {
+    ("olmo3", "YaRN"): {"rope_parameters": _YARN},
+    ("exaone4", "Llama 3"): {"rope_parameters": _LLAMA3},
+    ("apertus", "Llama 3"): {"rope_parameters": _LLAMA3},
+    ("hunyuan_v1_dense", "fixed alpha"): {
         "rope_parameters": _PLAIN | {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0},
     },
-    "mistral, all layers slide": {"sliding_window": 32},
-    "qwen2, upper layers slide": {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2},
-    "llama4_text, scaled far queries": {"attn_temperature_tuning": True, "floor_scale": 64},
-    "falcon, ALiBi": _FALCON | {"alibi": True, "multi_query": False, "num_kv_heads": HEADS},
-    "falcon, one key head": _FALCON | {"multi_query": True},
+    ("mistral", "all layers slide"): {"sliding_window": 32},
+    ("qwen2", "upper layers slide"): {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2},
+    ("llama4_text", "scaled far queries"): {"attn_temperature_tuning": True, "floor_scale": 64},
+    ("falcon", "ALiBi"): _FALCON | {"alibi": True, "multi_query": False, "num_kv_heads": HEADS},
+    ("falcon", "one key head"): _FALCON | {"multi_query": True},
 }  # fmt: skip
-"""What published configurations of an architecture set. Lengths are shrunk: 48 tokens for thousands."""
+"""Architecture and variant -> what published configurations set. Lengths are shrunk: 48 tokens for thousands."""
 
 
 class Animal(NamedTuple):
-    """A kind of model of the zoo."""
+    """A kind of model of the zoo; `variant` is "" for an architecture with its own settings."""
 
-    name: str
     architecture: str
+    variant: str
     settings: Settings
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return name_of(self.architecture, self.variant)
+
+
+def name_of(architecture: str, variant: str) -> str:
+    """What a kind of model is called."""
+    return f"{architecture}, {variant}" if variant else architecture
 
 
 def animals() -> list[Animal]:
     """All, by name."""
-    named: dict[str, Settings] = {key: {} for key in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} | PUBLISHED
-    return [Animal(name, name.partition(",")[0], named[name]) for name in sorted(named)]
+    plain: dict[tuple[str, str], Settings] = {(key, ""): {} for key in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+    return [Animal(*key, settings) for key, settings in sorted((plain | PUBLISHED).items())]
 
 
 def build(animal: Animal, folder: Path) -> None:
@@ -174,7 +185,7 @@ def build(animal: Animal, folder: Path) -> None:
             if tensor.dim() > 1 and 0 < spread < 0.1 and abs(float(tensor.detach().mean())) < spread:
                 tensor.data *= SPREAD / spread
     model.save_pretrained(folder)
-    _tokenizer("<s>" if "BOS" in animal.name else None).save_pretrained(folder)
+    _tokenizer("<s>" if animal.variant == _BOS else None).save_pretrained(folder)
 
 
 def _tokenizer(bos: str | None) -> PreTrainedTokenizerFast:

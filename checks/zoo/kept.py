@@ -35,8 +35,9 @@ def kept(animal: Animal, names: Sequence[str], folder: Path) -> dict[str, Any]:
     path = folder / f"{''.join(each if each.isalnum() else '-' for each in animal.name)}.json"
     versions = {"transformers": transformers.__version__}
     found = json.loads(path.read_text()) if path.exists() else {}
-    if found.get("versions") != versions:
-        found = {"name": animal.name, "versions": versions, "cells": {}, "none": None, "seconds": 0.0}
+    kind = [animal.architecture, animal.variant]
+    if (found.get("kind"), found.get("versions")) != (kind, versions):
+        found = {"kind": kind, "versions": versions, "cells": {}, "none": None, "seconds": 0.0}
     missing = [name for name in names if name not in found["cells"]]
     if not missing or found["none"]:
         return found

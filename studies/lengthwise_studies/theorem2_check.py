@@ -94,6 +94,12 @@ def full_minimum(task: str, longest: int) -> Tensor:
     return torch.linalg.solve(*_normal_equations(task, longest))
 
 
+def equal_queries_minimum(task: str, longest: int) -> Tensor:
+    """The best table whose two rows are equal (q' = q''), by exact least squares."""
+    moments, with_target = (both.sum(0) for both in _normal_equations(task, longest))
+    return torch.linalg.solve(moments, with_target).expand(2, 2)
+
+
 def rank_one_minimum(task: str, longest: int) -> Tensor:
     """The best table q_s * kappa_t (head dimension 1), globally.
 

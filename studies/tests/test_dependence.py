@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from lengthwise_studies.claims import EXCLUDED, OPPOSITE, Claim, judge
-from lengthwise_studies.paper.correlations import Correlation, Extended, over_models, partial_correlation
+from lengthwise_studies.paper.correlations import Correlation, Extended, Key, over_models, partial_correlation
 from lengthwise_studies.paper.table1 import THEIRS, of_the_papers_models
 
 
@@ -33,7 +33,7 @@ def test_twins_do_not_count_as_models(test: Correlation, twins: int):
         if test.stronger_than:
             own |= {name: y + rng.normal(size=10) for name in "xz"}
         models = {
-            f"m{at}, method x{twin}" if twin else f"m{at}": {
+            Key(f"m{at}", "method" if twin else "", twin): {
                 name: values[at] + 0.3 * rng.normal() for name, values in own.items()
             }
             for at in range(10)
@@ -48,7 +48,8 @@ def test_twins_do_not_count_as_models(test: Correlation, twins: int):
 def test_standard_errors_leave_out_one_model_after_the_other():
     values = [1.0, 2.0, 4.0, 9.0]
     mean, error, degrees = over_models(
-        lambda columns: float(np.mean(columns[0])), {f"m{at}": [value] for at, value in enumerate(values)}
+        lambda columns: float(np.mean(columns[0])),
+        {Key(f"m{at}"): [value] for at, value in enumerate(values)},
     )
     # For a mean this is the usual standard error.
     assert (mean, error, degrees) == (4.0, pytest.approx(np.std(values, ddof=1) / 2), 2)
@@ -59,7 +60,7 @@ def test_verdicts():
     score = rng.normal(size=40)
     close, weak, noise = (score + size * rng.normal(size=40) for size in (0.1, 2.0, 100.0))
     models = {
-        f"m{at}": {"close": c, "weak": w, "noise": n, "score": s}
+        Key(f"m{at}"): {"close": c, "weak": w, "noise": n, "score": s}
         for at, (c, w, n, s) in enumerate(zip(close, weak, noise, score, strict=True))
     }
     for own in models.values():
@@ -94,7 +95,9 @@ def test_a_correlation_of_the_papers_size_is_not_excluded():
     for _ in range(60):
         x = rng.normal(size=40)
         y = 0.9 * x + math.sqrt(1 - 0.81) * rng.normal(size=40)
-        models = {f"m{at}": {"x": one, "y": other} for at, (one, other) in enumerate(zip(x, y, strict=True))}
+        models = {
+            Key(f"m{at}"): {"x": one, "y": other} for at, (one, other) in enumerate(zip(x, y, strict=True))
+        }
         for size in excluded:
             p = Correlation("x", "y", size=size)(models).p_size
             assert p is not None
@@ -108,18 +111,19 @@ def test_extended_models_count_once_and_against_themselves(change: float, verdic
     """Models differ by 3, extensions by 0.2: the difference is of each model from itself."""
     rng, models = np.random.default_rng(4), {}
     for at, level in enumerate(rng.normal(size=10) * 3):
-        models[f"m{at}"] = {"x": level}
+        models[Key(f"m{at}")] = {"x": level}
         for method in ("pi", "yarn"):
-            models[f"m{at}, {method} x4"] = {"x": level + change + 0.05 * rng.normal()}
+            models[Key(f"m{at}", method, 4)] = {"x": level + change + 0.05 * rng.normal()}
     [found] = judge([Claim(place="", says="", test=Extended("x"))], models)
     per_model = [
-        np.mean([models[f"m{at}, {method} x4"]["x"] for method in ("pi", "yarn")]) - models[f"m{at}"]["x"]
+        np.mean([models[Key(f"m{at}", method, 4)]["x"] for method in ("pi", "yarn")])
+        - models[Key(f"m{at}")]["x"]
         for at in range(10)
     ]
     assert (found.verdict, found.found.n) == (verdict, 10)
     assert found.found.p == pytest.approx(scipy.stats.ttest_1samp(per_model, 0.0).pvalue)
     assert found.found.ours.value == pytest.approx(np.mean(per_model))
-    few = {name: own for name, own in models.items() if int(name[1]) < 7}
+    few = {name: own for name, own in models.items() if int(name.model[1]) < 7}
     assert Extended("x")(few).verdict == "not run"
 
 

@@ -91,6 +91,14 @@ def test_scales_name_their_verdicts(run: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(kept_claims(run, "place=Table 2|Table 1", "small", "small-paper").rows) == 2
 
 
+def test_a_part_that_no_code_makes_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(study(headings=("books", "code")), monkeypatch)
+    keep_tables("small", run, run)
+    use(study(), monkeypatch)
+    with pytest.raises(UsageError, match="the part 'code', which small does not make"):
+        kept_table("small", 0, run)
+
+
 def test_rows_are_chosen_by_their_cells(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(study(), monkeypatch)
     keep_tables("small", run, run)

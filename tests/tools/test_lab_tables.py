@@ -4,13 +4,13 @@ from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row
 from tools.docs.lab_tables import called_table, faults_table, nulls_table, sound_table
 
-CALLED = {"called growing": 1, "called from a place": 2}
+CALLED = {"growing": 1, "from a place": 2}
 
 
 def found() -> Results:
-    def rows(arm: str, **values: float) -> list[Row]:
+    def rows(task: str, arm: str, **values: float) -> list[Row]:
         return [
-            Row(model="m", task="lab", arm=arm, metric=name, value=value) for name, value in values.items()
+            Row(model="m", task=task, arm=arm, metric=name, value=value) for name, value in values.items()
         ]
 
     shares = {"called different": 0.02, "covered": 0.95}
@@ -18,12 +18,10 @@ def found() -> Results:
         kind="lab",
         model_name="m",
         rows=[
-            *rows("cache", planted=8, pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4, **CALLED),
-            *rows("sound, bfloat16", pairs=9, right=9, least=0.0, most=0.0123, tolerance=0.02),
-            *(
-                Row(model="made up", task="null", metric=name, value=value, arm="4 documents")
-                for name, value in shares.items()
-            ),
+            *rows("lab", "cache", planted=8, pairs=3, right=2, least=0.004, most=1.0, tolerance=1e-4),
+            *rows("called", "cache", **CALLED),
+            *rows("sound", "bfloat16", pairs=9, right=9, least=0.0, most=0.0123, tolerance=0.02),
+            *rows("null", "4 documents", **shares),
         ],
         config={"examples": {"cache": ["forgets 100", "B is equal up to 128 tokens. That is a cache."]}},
     )

@@ -6,18 +6,23 @@ from tools.docs.zoo_tables import equal_table, none_table, others_table, verbs_t
 
 
 def found():
-    def model(name: str, ppl: list[object], limit: list[object]) -> dict[str, object]:
-        return {"name": name, "versions": {}, "none": None, "cells": {"ppl": ppl, "limit": limit}}
+    def model(name: str, ppl: list[object], limit: list[object], variant: str = "") -> dict[str, object]:
+        return {
+            "kind": [name, variant],
+            "versions": {},
+            "none": None,
+            "cells": {"ppl": ppl, "limit": limit},
+        }
 
     equal, refused = ["equal", 1e-6, ""], ["refused", None, "no cache"]
     return results_of(
         [
             model("a", equal, equal),
-            model("a, YaRN", equal, equal),
+            model("a", equal, equal, "YaRN"),
             model("b", equal, ["wrong", 0.25, ""]),
             model("c", refused, refused),
             model("d", refused, refused),
-            {"name": "e", "versions": {}, "none": "no text", "cells": {}},
+            {"kind": ["e", ""], "versions": {}, "none": "no text", "cells": {}},
         ]
     )
 

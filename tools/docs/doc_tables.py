@@ -111,6 +111,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
         name, int(number), root, *where
     ),
     "kept-claims": lambda root, *names: _from("kept_tables").kept_claims(root, *names),
+    "theorem2": lambda root: _from("exact_tables").exact_table(),
     "hardware": lambda root, which: _from("hardware").TABLES[which](),
 }
 """Name of a generated part -> its table, from the repository and the arguments."""

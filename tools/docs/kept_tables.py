@@ -90,7 +90,7 @@ def read_kept(name: str, root: Path) -> Kept:
     """The kept tables of that name.
 
     Raises:
-        UsageError: none are kept; the code judges by other rules than those that decided.
+        UsageError: none are kept; a part that no code makes; the code judges by other rules than those that decided.
     """
     path = results_folder(root) / "tables" / f"{name}.json"
     if not path.is_file():
@@ -100,7 +100,13 @@ def read_kept(name: str, root: Path) -> Kept:
     parts = {part["heading"]: part for part in plain["parts"]}
     tables = [Table(**table) for part in parts.values() for table in part["tables"]]
     kept = Kept(study=plain["study"], scale=plain["scale"], tables=tables)
-    for part in study_named(kept.study).parts:
+    study = study_named(kept.study)
+    if by_hand := parts.keys() - {part.heading for part in study.parts}:
+        raise UsageError(
+            f"{path.name} has the part {min(by_hand)!r}, which {kept.study} does not make",
+            expected="tables that keep-tables made",
+        )
+    for part in study.parts:
         own = parts.get(part.heading)
         if own is None or all(table["caption"] != CLAIMS for table in own["tables"]):
             continue

@@ -55,12 +55,9 @@ def others_table(results: Results) -> Table:
 
 def equal_table(results: Results) -> Table:
     """The models of which every verb is equal, by architecture; beside its own settings those that were tried."""
-    found: dict[str, list[str]] = {}
-    for name in results.config["equal"]:
-        architecture, _, settings = name.partition(", ")
-        found.setdefault(architecture, []).extend([settings] if settings else [])
     return Table(
-        columns=["architecture", "also with"], rows=[[name, ", ".join(own)] for name, own in found.items()]
+        columns=["architecture", "also with"],
+        rows=[[name, ", ".join(filter(None, own))] for name, own in results.config["equal"].items()],
     )
 
 

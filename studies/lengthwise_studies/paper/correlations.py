@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -21,6 +22,23 @@ FEWEST = 8
 Values = Sequence[float]
 
 
+class Key(NamedTuple):
+    """A model, as it is (`method` is "") or extended; extensions of one model share its weights."""
+
+    model: str
+    method: str = ""
+    times: int = 1
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return f"{self.model}, {self.method} x{self.times}" if self.method else self.model
+
+
+Numbers = Mapping[Key, Mapping[str, float]]
+"""The values of each model by their names."""
+
+
 def partial_correlation(x: Values, y: Values, given: Sequence[Values] = ()) -> float:
     """Pearson's correlation of what the straight line in `given` leaves of x and of y; NaN where nothing varies."""
     both = np.column_stack([x, y])
@@ -33,17 +51,17 @@ def partial_correlation(x: Values, y: Values, given: Sequence[Values] = ()) -> f
 
 
 def over_models(
-    statistic: Callable[[list[Values]], float], rows: Mapping[str, Values]
+    statistic: Callable[[list[Values]], float], rows: Mapping[Key, Values]
 ) -> tuple[float, float, int]:
     """A statistic of the columns of all rows, its standard error, and its degrees of freedom.
 
         s^2 = (G - 1) / G * sum over g of (S without model g - their mean)^2,    G - 2 degrees of freedom
 
-    One model after the other is left out, with everything that it was extended to ("NAME, METHOD xN"): they share
-    their weights. If five twins counted as five models, a third of true nulls would be called more than noise.
+    One model after the other is left out, with everything that it was extended to. If five twins counted as five
+    models, a third of true nulls would be called more than noise.
     """
-    models = {name: name.partition(", ")[0] for name in rows}
-    kept = [[rows[name] for name in rows if models[name] != left] for left in dict.fromkeys(models.values())]
+    models = dict.fromkeys(key.model for key in rows)
+    kept = [[own for key, own in rows.items() if key.model != left] for left in models]
     without = np.array([statistic([*zip(*own, strict=True)]) for own in kept])
     error = math.sqrt((len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum()))
     return statistic([*zip(*rows.values(), strict=True)]), error, len(without) - 2
@@ -72,19 +90,19 @@ class Correlation:
         least = f"in size that of {self.stronger_than}" if self.stronger_than else "0"
         return f"the correlation{ranks} of {self.of} with {self.score}{given} is above {least}"
 
-    def __call__(self, numbers: Mapping[str, Mapping[str, float]]) -> Found:
+    def __call__(self, numbers: Numbers) -> Found:
         """The correlation, or the difference of two in size, with its 95 % interval.
 
-        Intervals are made on the scale of Fisher's z = atanh(r), those of differences on that of r. `numbers` has the
-        values of each model. Models without one of the numbers are left out.
+        Intervals are made on the scale of Fisher's z = atanh(r), those of differences on that of r. Models without
+        one of the numbers are left out.
         """
         names = [self.of, self.score, *self.given, *filter(None, [self.stronger_than])]
         rows = {
-            name: [own[each] for each in names]
-            for name, own in numbers.items()
+            key: [own[each] for each in names]
+            for key, own in numbers.items()
             if all(each in own for each in names)
         }
-        if len({name.partition(", ")[0] for name in rows}) < FEWEST:
+        if len({key.model for key in rows}) < FEWEST:
             return Found(verdict=NOT_RUN, n=len(rows))
         value, error, degrees = over_models(self._statistic, rows)
         if math.isnan(value) or math.isnan(error):
@@ -117,7 +135,7 @@ class Correlation:
 class Extended:
     """The test of a statement on extended models: a number is lower than that of the model as it is.
 
-    Each model has the mean over its extensions ("NAME, METHOD xN").
+    Each model has the mean over its extensions.
     """
 
     of: str
@@ -127,13 +145,15 @@ class Extended:
         """When the claim holds, in words."""
         return f"{self.of} of extended models minus that of the model as it is, mean over models: below 0"
 
-    def __call__(self, numbers: Mapping[str, Mapping[str, float]]) -> Found:
+    def __call__(self, numbers: Numbers) -> Found:
         """The mean over models with its 95 % interval by Student's t."""
-        rows: dict[str, Values] = {}
-        for name, own in numbers.items():
-            extended = [other[self.of] for key, other in numbers.items() if key.startswith(f"{name}, ")]
-            if extended:
-                rows[name] = [fmean(extended) - own[self.of]]
+        rows: dict[Key, Values] = {}
+        for key, own in numbers.items():
+            of_it = [
+                other[self.of] for one, other in numbers.items() if one.model == key.model and one.method
+            ]
+            if of_it and not key.method:
+                rows[key] = [fmean(of_it) - own[self.of]]
         what = f"{self.of}, extended minus as it is"
         if len(rows) < FEWEST:
             return Found(verdict=NOT_RUN, what=what, n=len(rows))

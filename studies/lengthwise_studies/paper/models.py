@@ -11,20 +11,21 @@ from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paper.correlations import Key
 from lengthwise_studies.tiny_models import TinyModel
 
 
 def model_arm(
-    name: str, start: TinyModel | str, length: int, times: int, method: str | None = None, **samples: int
+    name: str, start: TinyModel | str, length: int, times: int, method: str = "", **samples: int
 ) -> Arm:
     """One model, read at `length` and `times` as many tokens; `method` extends it that far.
 
     `samples` are windows of misalignment and segments of the loss.
     """
     return Arm(
-        name=name + (f", {method} x{times}" if method else ""),
+        name=Key(name, method, times).name,
         starts=(start,),
-        method=method,
+        method=method or None,
         factor=times if method else 1,
         measures={
             "misalignment": {"lengths": [length], "windows": samples["windows"]},
@@ -68,6 +69,15 @@ def run_models(out: Path, models: Models, **how: Any) -> Results:
     """Measure every model on held-out books: see `Experiment.run`."""
     experiment, scale = models.experiment()
     return experiment.run(out, scale, **how)
+
+
+def keys_of(results: Results) -> dict[str, Key]:
+    """What each arm of a run of `Models` is."""
+    arms = results.config["arms"]
+    plain = [Key(name) for name, of in arms.items() if "method" not in of]
+    ways = {(of["method"], int(of["factor"])) for of in arms.values() if "method" in of}
+    named = {key.name: key for key in (*plain, *(Key(key.model, *way) for key in plain for way in ways))}
+    return {name: named[name] for name in arms}
 
 
 def lengths_of(results: Results, name: str) -> tuple[int, int]:

@@ -27,7 +27,14 @@ from lengthwise_studies.claims import (
     verdict_table,
 )
 from lengthwise_studies.paper import models
-from lengthwise_studies.paper.correlations import Correlation, Extended, over_models, partial_correlation
+from lengthwise_studies.paper.correlations import (
+    Correlation,
+    Extended,
+    Key,
+    Numbers,
+    over_models,
+    partial_correlation,
+)
 from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
@@ -42,7 +49,7 @@ THEIRS: dict[str, tuple[float, float, float, float]] = {
     "CLEX-LLaMA-4K": (1.7, 2.4, 1.8, 32.7),
 }
 """The paper's Table 1, page 6: training loss, misalignment, log perplexity at 16k, LongBench-E."""
-WITHIN = {"gemma3-270m"}
+WITHIN = {Key("gemma3-270m")}
 """Models whose longest context that is read lies within their trained length: they have no loss beyond T."""
 SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
@@ -70,15 +77,15 @@ _LOWER_SCE, _LOWER_RISE = (
 ENCODINGS = "Rebuttal, encodings"
 
 
-def _encodings_against_models(numbers: Mapping[str, Mapping[str, float]]) -> Decision | None:
+def _encodings_against_models(numbers: Numbers) -> Decision | None:
     """How far the rise differs among models with plain rope, and among encodings of models of one size."""
-    alike = [start.configuration for start in _SIBLINGS]
-    several = [alike[0], *(start.configuration for start in _ENCODINGS)]
+    alike = [Key(start.configuration) for start in _SIBLINGS]
+    several = [alike[0], *(Key(start.configuration) for start in _ENCODINGS)]
     if not {*alike, *several} <= numbers.keys():
         return None
     ranges = [
         max(rises) - min(rises)
-        for rises in ([numbers[name][RISE] for name in names] for names in (alike, several))
+        for rises in ([numbers[key][RISE] for key in keys] for keys in (alike, several))
     ]
     ours = f"rise beyond T: {ranges[0]:.2f} nats apart with one encoding, {ranges[1]:.2f} with five"
     return ours, HOLDS if ranges[0] > ranges[1] else FAILS
@@ -154,6 +161,8 @@ _OTHERS: tuple[dict[str, Any], ...] = (
 _AS_THEY_ARE = ("randompos", "nope", "alibi", "learned")
 _SIBLINGS = tuple(TinyModel(**{"steps": 300, **other}) for other in _OTHERS)
 _ENCODINGS = tuple(TinyModel(steps=300, encoding=one) for one in _AS_THEY_ARE)
+_TINY = {start.configuration for start in (*_SIBLINGS, *_ENCODINGS, models.SMALLEST)}
+"""Models that share text and tokenizer."""
 
 
 def _tiny(starts: Sequence[TinyModel], methods: Sequence[str], **samples: int) -> tuple[Arm, ...]:
@@ -161,7 +170,7 @@ def _tiny(starts: Sequence[TinyModel], methods: Sequence[str], **samples: int) -
     return tuple(
         models.model_arm(start.configuration, start, start.length, 4, method, **samples)
         for start in starts
-        for method in (None, *(() if start.encoding in _AS_THEY_ARE else methods))
+        for method in ("", *(() if start.encoding in _AS_THEY_ARE else methods))
     )
 
 
@@ -201,7 +210,7 @@ SCALES = {
         arms=tuple(
             models.model_arm(name, name, length, 2, method, **_MANY)
             for name, length in _GPU
-            for method in (None, "pi", "ntk", "yarn")
+            for method in ("", "pi", "ntk", "yarn")
         ),
         cards=1,
     ),
@@ -225,22 +234,22 @@ SCALES = {
 }
 
 
-def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str, float]]:
+def numbers(results: Results, *, tiny_alone: bool = False) -> Numbers:
     """Each model's predictors and scores; the score is at the longest context that was read."""
-    tiny = {str(row.arm) for row in results.rows if row.model.startswith("tiny-")}
-    found: dict[str, dict[str, float]] = {}
-    for name in results.config["arms"]:
+    found: dict[Key, dict[str, float]] = {}
+    for name, key in models.keys_of(results).items():
+        if tiny_alone and key.model not in _TINY:
+            continue
         trained, longest = models.lengths_of(results, name)
         wanted = dict(zip((SCE, ENTROPY, JEFFREYS), PARTS, strict=True))
         wanted = {SHORT: loss(1), **wanted, LONG: loss(longest / trained)}
         means = {what: models.number_of(results, name, quantity) for what, quantity in wanted.items()}
         own = {what: one.value for what, one in means.items() if one is not None and one.value is not None}
-        if name in WITHIN:
+        if key in WITHIN:
             own.pop(LONG, None)
         if LONG in own and SHORT in own:
             own[RISE] = own[LONG] - own[SHORT]
-        if name in tiny or not tiny_alone:
-            found[name] = own
+        found[key] = own
     return found
 
 
@@ -248,7 +257,7 @@ def of_the_papers_models() -> str:
     """What the paper's own seven models say, from its printed values."""
     of_loss, sce, score, bench = (list(column) for column in zip(*THEIRS.values(), strict=True))
     one, other = partial_correlation(sce, score), partial_correlation(of_loss, score)
-    rows = {name: (values[1], values[2], values[0]) for name, values in THEIRS.items()}
+    rows = {Key(name): (values[1], values[2], values[0]) for name, values in THEIRS.items()}
     difference, error, degrees = over_models(Correlation(SCE, LONG, stronger_than=SHORT)._statistic, rows)
     return (
         f"Over the paper's {len(THEIRS)} models, from its printed values, SCE correlates by {one:.2f} with the log "
@@ -291,7 +300,7 @@ def relations(results: Results) -> dict[str, Table]:
 def models_table(results: Results) -> Table:
     """Every model with its predictors and scores."""
     names = (SHORT, SCE, ENTROPY, JEFFREYS, LONG, RISE)
-    rows = [[model, *map(own.get, names)] for model, own in numbers(results).items()]
+    rows = [[key.name, *map(own.get, names)] for key, own in numbers(results).items()]
     caption = "Every model, nats; means over pretraining seeds"
     return Table(columns=["model", *names], rows=rows, caption=caption)
 

@@ -114,8 +114,9 @@ def test_the_printed_sum_error_is_twice_the_error_of_its_own_table():
 
 
 def test_the_sum_ansatz_is_not_the_minimiser():
-    # The best table with q' = q'' alone.
-    equal = loss("sum", a(*[(1.0429, 4.4571)] * 2))
+    best = theorem2.equal_queries_minimum("sum", L)
+    assert torch.allclose(best, a(*[(1.0429, 4.4571)] * 2), atol=1e-4)
+    equal = loss("sum", best)
     assert equal == pytest.approx(2.58396, rel=1e-4)
     for row in ((1.0529, 4.4571), (1.0329, 4.4571), (1.0429, 4.4671), (1.0429, 4.4471)):
         assert loss("sum", a(row, row)) > equal

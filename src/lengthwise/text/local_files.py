@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
-from lengthwise.versions import need
 
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
@@ -142,6 +141,8 @@ def _csv(path: Path, how: TextOptions) -> Rows:
 
 
 def _parquet(path: Path, how: TextOptions) -> Rows:
+    from lengthwise.versions import need
+
     need("pyarrow")
     import pyarrow
     import pyarrow.parquet

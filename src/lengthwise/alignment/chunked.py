@@ -116,7 +116,8 @@ def fused_objective(
         )
         _, from_pairs = FORMULAS[objective.divergence]
         sums = torch.zeros(5, dtype=sum_dtype(device), device=device)
-        buffer = head.empty_logits(max(map(len, chunks), default=0))
+        most = max(map(len, chunks), default=0)
+        buffer = torch.empty(most, vocabulary, dtype=compute_dtype, device=device)
         for chunk in chunks:
             rows = chunk.take(hidden).to(compute_dtype)
             logits = head.linear(rows, out=buffer[: len(rows)])

@@ -43,10 +43,6 @@ class FusedHead:
         if bias is not None and needed[1]:
             self._bias_sum = torch.zeros_like(bias, dtype=wide_dtype(bias.dtype))
 
-    def empty_logits(self, rows: int) -> Tensor:
-        """Room for the logits of a chunk."""
-        return self._weight.new_empty(rows, self._weight.shape[0])
-
     def linear(self, hidden: Tensor, *, out: Tensor) -> Tensor:
         """hidden W^T + bias: [n, d] -> [n, V]."""
         if self._bias is None:

@@ -93,13 +93,9 @@ class PairGeometry:
 
 
 def next_token_labels(tokens: Tensor) -> Tensor:
-    """Labels aligned with the rows of one view: row r gets token r + 1, the last row -100.
+    """Labels [..., L] aligned with the rows of one view [..., L]: row r gets token r + 1.
 
-    Args:
-        tokens: token ids of a view [..., L] (already -100 where a token is no target).
-
-    Returns:
-        Labels [..., L]. The last row has none because its next token lies outside the view.
+    The last row has -100, because its next token lies outside the view, and so has a token that is none's target.
     """
     labels = torch.full_like(tokens, NO_LABEL)
     labels[..., :-1] = tokens[..., 1:]

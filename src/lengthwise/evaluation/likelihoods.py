@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lengthwise.checkpoints.position_limits import check_positions_fit
 from lengthwise.measure.measurement import in_groups
 from lengthwise.subjects import Branch, Predictor, Reading, naming_bad_logits
 from lengthwise.subjects.reading import Tokens
@@ -28,7 +27,6 @@ def likelihoods(
     """
     pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
     rows = [(*prompt, *answer[:-1]) for prompt, answer in pairs]
-    check_positions_fit(model.max_positions, max(map(len, rows)), name=model.name)
     labels = [np.array(answer) for _, answer in pairs]
     shared = min(alike(min(rows), max(rows)), *(len(prompt) - 1 for prompt in prompts))
     with naming_bad_logits(model, "what follows a prompt"):

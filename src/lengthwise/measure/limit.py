@@ -272,7 +272,6 @@ class Limit(WindowMeasurement):
 
         `tokens` are read once; by an endpoint, once for each repetition too.
         """
-
         length, reference, _ = self.sizes
         passages = [(place, ids[start : start + self.passage]) for place, start in asked]
         branches = [

@@ -84,27 +84,24 @@ def with_headlines(
 ) -> list[Row]:
     """The rows of the statistics, with the headlines that the documents support and their stretches."""
     values = {row.metric: row.value for row in rows if row.is_headline and row.distance is None}
-    at_chance = is_at_chance(values)
+    at_chance, (sound, used) = is_at_chance(values), _curves(limit)
     found: list[Row] = []
-    no_interval: dict[str, Any] = {"stderr": None, "ci_low": None, "ci_high": None}
     for row, statistic in zip(rows, statistics, strict=True):
-        if row.metric in ("tolerance", "trained_length"):
-            found.append(replace(row, **no_interval))
-        elif row.metric == "sound_up_to":
-            sound, _ = _curves(limit)
+        if row.metric in ("tolerance", "trained_length", "sound_up_to", "used_up_to"):
+            row = replace(row, stderr=None, ci_low=None, ci_high=None)
+        if row.metric == "sound_up_to":
             head = sound.headline(statistic.totals)
             ends = ends_with_table(limit, records[0]["table"])
             head = replace(head, value=None if at_chance else head.value, open=head.open and not ends)
-            found += _of_headline(replace(row, **no_interval), head, ("not_sound", "sound_again"))
+            found += _of_headline(row, head, ("not_sound", "sound_again"))
         elif row.metric == "used_up_to":
-            _, used = _curves(limit)
             head = used.headline(statistic.totals)
-            found += _of_headline(replace(row, **no_interval), head, ("not_used", "used_again"))
+            found += _of_headline(row, head, ("not_used", "used_again"))
             if head.beginning is not None:
-                found.append(replace(row, **no_interval, metric="beginning_up_to", value=head.beginning))
+                found.append(replace(row, metric="beginning_up_to", value=head.beginning))
         elif row.metric == "benefit_nearby":
             # As the test that decides whether it counts.
-            low, high = _curves(limit)[1].nearby_interval(statistic.totals)
+            low, high = used.nearby_interval(statistic.totals)
             found.append(replace(row, ci_low=low, ci_high=high))
         else:
             found.append(row)

@@ -184,7 +184,6 @@ class LongPpl(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
-
         for item in items:
             text, found = item.content
             ids, offsets = _encode(model, text)

@@ -83,7 +83,6 @@ class Misalignment(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse a model that does not give what the lattice compares."""
-
         if self.estimator == "lattice":
             check_wants(model, Want.ROWS, **_LATTICE)
 

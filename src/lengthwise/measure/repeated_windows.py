@@ -192,7 +192,6 @@ class KeptPredictions(WindowMeasurement):
 
         All but the last token, with its own BOS; whole distributions, of a model that gives them.
         """
-
         layout, bos_id, readings = self.layout_of(items), self.bos_id(model), []
         want = Want.ROWS if Want.ROWS in model.gives else Want.LOSS
         for window in np.concatenate([item.content for item in items]):

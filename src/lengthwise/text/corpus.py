@@ -223,11 +223,7 @@ def load_corpus(
 
 
 def as_corpus(text: TextLike, **how: Any) -> Corpus:
-    """A corpus as it is; the one of a name or path; or one of a list of texts, which are used as given.
-
-    Args:
-        text: what is made a corpus.
-        **how: as `load_corpus`, for a name or path.
+    """A corpus as it is; that of a name or path, `how` as `load_corpus`; or of a list of texts, used as given.
 
     Raises:
         UsageError, MissingError: as `load_corpus`; or it is something else.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lengthwise.measure.change_point import Stretch, best_split, first_above, mean
+from lengthwise.measure.change_point import Stretch, best_split, mean
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[
@@ -74,9 +74,8 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     whole = [row for row in rows if row.is_whole and row.value is not None]
     at = {(row.metric, row.length): row for row in whole if row.distance is None}
     lengths = sorted(length for metric, length in at if metric == "difference" and length)
-    if not lengths:
-        return None
-    if not (curve := difference_curve(rows)):
+    curve = difference_curve(rows)
+    if not lengths or not curve:
         return None
     longest = lengths[-1]
     number: Callable[..., float] = lambda metric, default=0.0: (  # noqa: E731
@@ -93,13 +92,11 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     sign = _sign(shift_row, number("one_sided"), number("difference"))
     floors = {side: number(f"floor_{side}") for side in "ab"}
     moves = moved(at, lengths) is not None
-    one_sided = _all_one_sided(at.get(("one_sided", longest)), at.get(("difference", longest)))
+    one_sided = _all_one_sided(at.get(("one_sided", longest)), at["difference", longest])
     through = bool(cached_from) or decoded
     place: tuple[int, int] | None = None
     before, kind = 0.0, "equal"
-    apart = first_above(
-        [Stretch(p.begin, p.end, p.mean / a, p.n) for p, a in zip(seen, allowed, strict=True)], 1
-    )
+    apart = next((index for index, part in enumerate(seen) if part.mean > allowed[index]), None)
     largest = max(_value(at.get(("largest", length))) for length in lengths)
     beyond = [side for side, floor in floors.items() if floor > number(f"most_{side}", NOISY)]
     if beyond and size < APART * APART * max(floors.values()):
@@ -155,14 +152,10 @@ def _one_sided(number: Callable[..., float], shift: float, row: Row | None) -> b
     return enough and (surplus or (balance and sure))
 
 
-def _all_one_sided(signs: Row | None, tokens: Row | None) -> bool:
+def _all_one_sided(signs: Row | None, tokens: Row) -> bool:
     """Whether most tokens differ, and nearly all of them in the same direction."""
-    return (
-        signs is not None
-        and tokens is not None
-        and abs(_value(signs)) >= ALL_ONE_SIDED
-        and 2 * (signs.n or 0) >= (tokens.n or 0)
-    )
+    most = signs is not None and 2 * (signs.n or 0) >= (tokens.n or 0)
+    return most and abs(_value(signs)) >= ALL_ONE_SIDED
 
 
 def _few(number: Callable[..., float], kind: Kind) -> bool:
@@ -310,11 +303,9 @@ def used_alike(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "n
                 f"B uses far context {word}: a passage {worst[1]:,} tokens back is worth {b:.2g} nats per token in "
                 f"place of {a:.2g} (p {row.p_holm:.2g} after Holm)."
             )
-    farthest = max(clear, key=lambda place: place[1])
-    one, two = (_value(at[f"benefit_{side}", *farthest]) for side in "ab")
-    worths = (
-        f"a passage {farthest[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
-    )
+    far = max(clear, key=lambda place: place[1])
+    one, two = (_value(at[f"benefit_{side}", *far]) for side in "ab")
+    worths = f"a passage {far[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
     if abs(two - one) > 2 * LOST * one:
         return "not clear", f"Whether far context is used alike is not clear from so few documents: {worths}."
     return "alike", f"Far context is used alike: {worths}."

@@ -14,9 +14,9 @@ Sees = Callable[[int, int], bool]
 
 
 def copying(
-    reach: int | Sees, *, vocabulary: int = 320, strength: float = 8.0
+    reach: int | Sees, *, vocabulary: int = 320, strength: float = 8.0, ahead: int = 1
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Logits that favour the token after the last occurrence of the current one, if it is within `reach`."""
+    """Logits that favour the token `ahead` of the last occurrence of the current one, if it is within `reach`."""
     sees: Sees = reach if callable(reach) else lambda back, _: back <= reach
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
@@ -24,8 +24,12 @@ def copying(
         for sequence, line in zip(ids.tolist(), found, strict=True):
             last: dict[int, int] = {}
             for row, token in enumerate(sequence):
-                if token in last and sees(row - last[token], last[token]):
-                    line[row, sequence[last[token] + 1]] = strength
+                if (
+                    token in last
+                    and sees(row - last[token], last[token])
+                    and last[token] + ahead < len(sequence)
+                ):
+                    line[row, sequence[last[token] + ahead]] = strength
                 last[token] = row
         return found
 

@@ -56,7 +56,8 @@ def test_ends_gaps_and_sinks(fake: Any, name: str) -> None:
     stretches = ("not_used", "used_again", "beginning_up_to")
     assert {n: (rows[n].position, rows[n].position_end) for n in stretches if n in rows} == others
     text = sentences(results)
-    assert ("not used from 102 to 256 tokens back, and is again from 323 to 496" in text) == (name == "a gap")
+    gap = "not used from 102 to 256 tokens back. It is used again from 323 to 496 tokens back."
+    assert (gap in text) == (name == "a gap")
     assert ("Only the very beginning" in text) == ("beginning_up_to" in others)
 
 
@@ -69,6 +70,51 @@ def test_a_number_needs_three_documents(fake: Any, count: int, few: bool) -> Non
     assert (missing in sentences(results)) == few
     assert ("is not known" in said(results).sentence) == few
     assert sum(row.metric == "benefit" for row in results.rows) == 13
+
+
+@torch.no_grad()
+def knows_the_next(ids: torch.Tensor) -> torch.Tensor:
+    """Of a text that counts up, whatever came before."""
+    return torch.nn.functional.one_hot((ids + 1) % VOCABULARY, VOCABULARY) * 12.0
+
+
+NO_USE = "Context is not used, not even nearby"
+# What a model sees or its logits, the short answer, words that are said.
+IN_PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
+    "far alone": (lambda back, _: back > 100, "in places alone", ("one 102 tokens back has 6.8",)),
+    "all but the beginning": (
+        lambda _, place: place >= 20,
+        "in places alone",
+        ("one inside the text 32 tokens",),
+    ),
+    "from 41 tokens back on": (
+        lambda back, _: back > 40,
+        "in places alone",
+        ("not used from 32 to 40 tokens back", "used again from 51 to 496"),
+    ),
+    "every fourth": (
+        lambda back, _: back % 4 == 0,
+        "used up to 45",
+        ("not used 51", "again here and there from 64"),
+    ),
+    "the nearest alone": (lambda back, _: back < 20, "not used", (NO_USE, "from 32 tokens back on")),
+    "the token after": (copying(lambda *_: True, vocabulary=VOCABULARY, ahead=2), "to its harm", ("worse",)),
+    "all is known": (knows_the_next, "is not known", ("a repeated passage can add nothing",)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACES)
+def test_use_in_places_alone_is_not_called_none(fake: Any, name: str) -> None:
+    how, short, words = IN_PLACES[name]
+    counting = documents_of([(np.arange(700) + 40 * index) % VOCABULARY for index in range(4)])
+    texts = counting if how is knows_the_next else without_repetition(count=4)
+    by_logits = how is knows_the_next or name == "the token after"
+    logits = how if by_logits else copying(how, vocabulary=VOCABULARY, strength=9.0)
+    results = measure(Limit(**SETTINGS), reading(fake, logits), texts)
+    assert short in said(results).sentence
+    text = sentences(results)
+    assert [word for word in words if word not in text] == []
+    assert (NO_USE in text) is (NO_USE in words)
 
 
 def test_no_benefit_is_no_number(fake: Any) -> None:

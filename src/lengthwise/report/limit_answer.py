@@ -51,67 +51,125 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> str:
         )
     if "not_sound" in numbers:
         gap, again = numbers["not_sound"], numbers["sound_again"]
-        text += f" They are not sound from {_stretch(gap)} tokens, and are again from {_stretch(again)}."
+        text += f" They are not sound {_stretch(gap)} tokens, and are again {_stretch(again)}."
     return text
 
 
-def unused(numbers: Mapping[str, Row]) -> bool:
-    """Whether a repeated passage has no benefit that counts, not even nearby."""
-    level, nearby = numbers.get("used_level"), numbers.get("benefit_nearby")
-    if "used_up_to" in numbers or level is None or nearby is None or nearby.ci_high is None:
-        return False
-    return _missing(level.documents) is None and nearby.ci_high < LEAST_BENEFIT
+def used_in_short(rows: Sequence[Row]) -> str:
+    """How far back context is used, in a few words. `rows` have values."""
+    numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
+    used, curves = numbers.get("used_up_to"), [row for row in rows if row.distance]
+    if used and used.value:
+        return f"used up to {tokens_text(used)} back"
+    if _helps(curves):
+        return "context used in places alone"
+    nearby = numbers.get("benefit_nearby")
+    if used or (nearby and _enough(numbers) and _does_not_count(nearby) and not _nothing_to_gain(numbers)):
+        return (
+            "context not used"
+            if used or (nearby and (nearby.ci_high or 0.0) >= 0)
+            else "context used to its harm"
+        )
+    return "how far back context is used is not known"
+
+
+def _helps(curves: Sequence[Row]) -> list[Row]:
+    """Where a repeated passage clearly has a benefit that counts, nearest first."""
+    found = [row for row in curves if row.ci_low is not None and row.ci_low > LEAST_BENEFIT]
+    return sorted(found, key=lambda row: row.distance or 0)
+
+
+def _enough(numbers: Mapping[str, Row]) -> bool:
+    return "used_level" in numbers and _missing(numbers["used_level"].documents) is None
+
+
+def _does_not_count(nearby: Row) -> bool:
+    """Whether a repeated passage has no benefit that counts nearby."""
+    return nearby.ci_high is not None and nearby.ci_high < LEAST_BENEFIT
+
+
+def _nothing_to_gain(numbers: Mapping[str, Row]) -> bool:
+    """Whether the text is predicted so well without a repeated passage that it can have no benefit that counts."""
+    recent = numbers.get("recent_loss")
+    return recent is not None and (recent.value or 0.0) < 2 * LEAST_BENEFIT
 
 
 def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> str:
-    used, nearby = numbers.get("used_up_to"), numbers.get("benefit_nearby")
-    beginning = numbers.get("beginning_up_to")
-    unknown = "How far back context is used is not known"
-    if used is None and "used_level" not in numbers:
-        return f"{unknown}: in every window the passages that are repeated occur elsewhere too."
+    used = numbers.get("used_up_to")
     if used is None:
-        missing = _missing(numbers["used_level"].documents, " of which a window is read twice")
-        if missing:
-            return f"{unknown}: {missing}"
-        worth = "" if nearby is None else f" of {row_text(nearby)} nats per token"
-        if nearby is None or nearby.ci_low is None or nearby.ci_high is None:
-            return f"{unknown}: a repeated passage has no clear benefit nearby."
-        if unused(numbers):
-            return (
-                f"Context is not used, not even nearby: a repeated passage there has a benefit{worth}, and less than "
-                f"{LEAST_BENEFIT:g} does not count."
-            )
-        if nearby.ci_low <= LEAST_BENEFIT:
-            return (
-                f"{unknown}: nearby a repeated passage has a benefit{worth}, which is not clearly at least "
-                f"{LEAST_BENEFIT:g}."
-            )
-        return f"{unknown}: nearby a repeated passage has a benefit{worth}, and the documents show no end."
+        return _without_number(numbers, curves)
+    beginning = numbers.get("beginning_up_to")
     share = f"{100 * config['share']:g} % of " if "share" in config else ""
-    if not used.value:
-        first = min((row.distance or 0 for row in curves if row.metric == "benefit_inside"), default=0)
-        text = (
-            f"Context is not used {first:,} tokens back or farther: a repeated passage from inside the text has no "
-            "benefit that counts."
-        )
-    else:
+    gap, again = numbers.get("not_used"), numbers.get("used_again")
+    inside = [row for row in curves if row.metric == "benefit_inside"]
+    if used.value:
         text = (
             f"Context is used up to {tokens_text(used)} back: up to there a repeated passage keeps at least {share}"
             "its benefit nearby."
+        )
+        if gap is not None:
+            text += f" It is not used {_stretch(gap)} tokens back."
+    elif gap is not None:
+        text = f"Context is not used {_stretch(gap)} tokens back: a repeated passage has no benefit there."
+    else:
+        first = min((row.distance or 0 for row in inside), default=0)
+        text = (
+            f"Context is not used {first:,} tokens back or farther: a repeated passage from inside the text has no "
+            "benefit that counts."
         )
     if beginning is not None:
         text += (
             f" Only the very beginning of the text is used farther, up to {beginning.value:,.0f} tokens back, as by "
             "a model that keeps its first tokens and forgets what follows them."
         )
-    if "not_used" in numbers:
-        gap, again = numbers["not_used"], numbers["used_again"]
-        text += f" It is not used from {_stretch(gap)} tokens back, and is again from {_stretch(again)}."
+    if again is not None:
+        level = numbers["used_level"].value or 0.0
+        low, high = again.position or 0, again.position_end or 0
+        there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
+        some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
+        text += f" It is used again {some}{_stretch(again)} tokens back."
     return text
 
 
+def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> str:
+    """What is known where the documents give no number."""
+    nearby, unknown = numbers.get("benefit_nearby"), "How far back context is used is not known"
+    if "used_level" not in numbers:
+        return f"{unknown}: in every window the passages that are repeated occur elsewhere too."
+    missing = _missing(numbers["used_level"].documents, " of which a window is read twice")
+    if missing:
+        return f"{unknown}: {missing}"
+    if nearby is None or nearby.ci_low is None or nearby.ci_high is None:
+        return f"{unknown}: a repeated passage has no clear benefit nearby."
+    worth, helps = f"a benefit of {row_text(nearby)} nats per token", _helps(curves)
+    if helps and nearby.ci_low <= LEAST_BENEFIT:
+        where = " inside the text" if helps[0].metric == "benefit_inside" else ""
+        return (
+            f"Context is used in places alone: nearby a repeated passage from the beginning has {worth}, "
+            f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known."
+        )
+    if _does_not_count(nearby) and _nothing_to_gain(numbers):
+        return (
+            f"{unknown}: with its most recent tokens alone the model predicts this text with a loss of "
+            f"{row_text(numbers['recent_loss'])} nats per token, and a repeated passage can add nothing."
+        )
+    if nearby.ci_high < 0:
+        return f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse."
+    if _does_not_count(nearby):
+        first = min((row.distance or 0 for row in curves), default=0)
+        return (
+            f"Context is not used, not even nearby: from {first:,} tokens back on, a repeated passage there has "
+            f"{worth}, and less than {LEAST_BENEFIT:g} does not count."
+        )
+    if nearby.ci_low <= LEAST_BENEFIT:
+        return f"{unknown}: nearby a repeated passage has {worth}, which is not clearly at least {LEAST_BENEFIT:g}."
+    return f"{unknown}: nearby a repeated passage has {worth}, and the documents show no end."
+
+
 def _stretch(row: Row) -> str:
-    return f"{row.position:,} to {row.position_end:,}"
+    if row.position == row.position_end:
+        return f"{row.position:,}"
+    return f"from {row.position:,} to {row.position_end:,}"
 
 
 def _missing(documents: int | None, which: str = "") -> str | None:

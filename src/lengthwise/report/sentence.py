@@ -139,7 +139,7 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
 
 def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
     from lengthwise.measure.limit_rows import is_at_chance
-    from lengthwise.report.limit_answer import limit_sentences, unused
+    from lengthwise.report.limit_answer import limit_sentences, used_in_short
 
     numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
     sound, used = numbers.get("sound_up_to"), numbers.get("used_up_to")
@@ -149,11 +149,7 @@ def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
         else f"sound up to {tokens_text(sound)}"
         if sound
         else "where predictions stop being sound is not known",
-        f"used up to {tokens_text(used)} back"
-        if used and used.value
-        else "context not used"
-        if used or unused(numbers)
-        else "how far back context is used is not known",
+        used_in_short(rows),
     ]
     return Said(
         "; ".join(texts),

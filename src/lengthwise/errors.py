@@ -82,11 +82,11 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of a library's error, with the next ones while it ends in a colon; cut where it is long."""
+    """The first line of a library's error, with the next ones while it ends in a colon or comma; cut where it is long."""
     said = ""
     for line in filter(None, map(str.strip, str(error).splitlines())):
         said = f"{said} {line}".strip()
-        if not said.endswith(":"):
+        if not said.endswith((":", ",")):
             break
     if said and isinstance(error, LookupError):
         # A missing key or index says nothing alone.

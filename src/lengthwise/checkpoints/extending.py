@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -310,10 +311,20 @@ def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tenso
     from safetensors import safe_open
 
     index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
-    homes = {} if index is None else json.loads(index.read_bytes())["weight_map"]
+    shards = (
+        {"model.safetensors"} if index is None else {*json.loads(index.read_bytes())["weight_map"].values()}
+    )
     found: dict[str, Tensor] = {}
-    for shard in sorted({homes.get(name, "model.safetensors") for name in names}):
+    for shard in sorted(shards):
         if (file := checkpoint_file(resolved.location, shard, **resolved.where)) is not None:
             with safe_open(file, framework="pt") as tensors:
-                found |= {name: tensors.get_tensor(name) for name in {*names} & {*tensors.keys()}}
+                for saved, name in itertools.product(tensors.keys(), names):
+                    # A model with towers saves its language model under another name than it has in memory.
+                    if saved == name or (saved.endswith(_tail(name)) and name not in found):
+                        found[name] = tensors.get_tensor(saved)
     return found
+
+
+def _tail(name: str) -> str:
+    """The module and the tensor, as rotary_emb.frequencies.up: a model has one with this end."""
+    return "." + ".".join(name.split(".")[-3:])

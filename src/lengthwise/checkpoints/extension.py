@@ -156,9 +156,9 @@ def plan_extension(
     )
     if layer_type is not None:
         need_layered_rope((extension.to_hf_config() or {}).get("rope_type", ""))
-    skipped, last = given.get("skip_layers", 0), max(extended_layers(text, extension))
+    skipped, last = given.get("skip_layers", 0), max(extended_layers(text, extension), default=-1)
     require(
-        factor == 1 or skipped <= last,
+        last >= 0 and (factor == 1 or skipped <= last),
         f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
         f"0 to {last}",
     )

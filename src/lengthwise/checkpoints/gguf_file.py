@@ -120,6 +120,9 @@ class GgufFile:
             "max_position_embeddings": keys["context_length"],
             "tie_word_embeddings": "output.weight" not in self.sizes,
         }
+        if config.model_type == "gemma3_text" and "attention.sliding_window" not in keys:
+            # transformers has a default, and llama.cpp then has no window, and one base for all layers.
+            lost.append("a file without attention.sliding_window")
         for key, given in keys.items():
             value = self._of_layers(key, given)
             names, neutral = _KEYS.get(key, {"names": (), "neutral": ()}).values()

@@ -26,7 +26,7 @@ from lengthwise.checkpoints.hidden import (
     view_arguments,
 )
 from lengthwise.checkpoints.position_limits import max_positions
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, is_out_of_memory, reason
 from lengthwise.machine import device_of, is_fsdp2, is_split, whole, whole_tensor
 
 logger = logging.getLogger(__name__)
@@ -232,7 +232,19 @@ def is_quantized(model: nn.Module) -> bool:
 
 
 def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
-    return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
+    try:
+        return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
+    except LengthwiseError:
+        raise
+    # What a configuration that nobody tried leads the code of a model to.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UsageError(
+            f"a {type(unwrap(model)).__name__} cannot read {input_ids.shape[1]} tokens: {reason(error)}",
+            expected="settings with which transformers runs the model",
+            fix="compare its config.json with that of its authors",
+        ) from error
 
 
 def looks_ahead(what: str, tokens: int | None = None) -> UsageError:

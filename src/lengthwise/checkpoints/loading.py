@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from lengthwise.checkpoints.files_and_model import check_files, check_weights
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
@@ -163,20 +164,20 @@ def is_4bit(module: nn.Module) -> bool:
 def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
+    check_files(resolved)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            resolved.location, output_loading_info=True, **resolved.arguments, **arguments
+            resolved.location,
+            output_loading_info=True,
+            # What does not fit is named below: the error of transformers names nothing.
+            ignore_mismatched_sizes=True,
+            **resolved.arguments,
+            **arguments,
         )
     except Exception as error:
         raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
-    missing = [str(key) for key in (*sorted(info["missing_keys"]), *sorted(info["mismatched_keys"]))]
-    if missing:
-        raise MissingError(
-            f"the checkpoint of {resolved.name} has no weights for {shown(', '.join(missing))}",
-            expected="every weight of the model (missing ones would be random)",
-            fix="download the model again, or save it with its output head",
-        )
+    check_weights(model, resolved, info)
     return model
 
 
@@ -203,20 +204,29 @@ _OTHER_ROWS = re.compile(
 )
 
 
+# Of vectors that many layers share, and of a prompt's encoder, the files have one or none.
+_SHARED = ("vblora_vector_bank", "prompt_encoder", "tinylora_v", "unilora_theta_d")
+
+
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     """The model with a saved PEFT adapter.
 
-    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model.
+    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model:
+    it has tensors without a place, or too few.
     """
     from lengthwise.versions import need
 
     need("peft")
     folder = Path(adapter).expanduser()
+    if (folder / "adapter_config.json").is_file() and not [*folder.glob("adapter_model.*")]:
+        raise MissingError(f"the adapter {adapter} has no adapter_model.safetensors", fix="save it again")
     try:
         with quiet_transformers():
             from peft import PeftModel
 
-            return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+            adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+            # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
+            found = adapted.load_adapter(str(folder) if folder.exists() else adapter, adapted.active_adapter)
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.
     except Exception as error:
         if (other := _OTHER_ROWS.search(str(error))) and other[1] != other[2]:
@@ -233,6 +243,18 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             otherwise=misfit,
             expected="an adapter of PEFT that was trained on this model",
         ) from error
+    lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
+    # Of a prompt, what its encoder made before it was saved.
+    surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
+    if lost or surplus:
+        words = {"the model has no place for": surplus, "there are no weights for": lost}
+        problem = "; ".join(f"{what} {shown(', '.join(names))}" for what, names in words.items() if names)
+        raise UsageError(
+            f"the adapter {adapter} does not fit: {problem}",
+            expected="the model that it was trained on, and an adapter_config.json that names all that it changes",
+            fix="load it with its own base model, or save it again",
+        )
+    return adapted
 
 
 def model_skeleton(config: Any) -> Any:

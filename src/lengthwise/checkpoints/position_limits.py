@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.checkpoints.hidden import (
     POSITION_TABLES,
@@ -98,6 +99,25 @@ def ropes(config: Any) -> dict[Any, dict[str, Any]]:
     return nested or ({None: rope} if rope else {})
 
 
+def check_rope_values(config: Any, name: str) -> None:
+    """Raise UsageError unless rope settings are numbers where they must be, and of a type that transformers has."""
+    for rope in ropes(config).values():
+        kind = rope.get("rope_type") or "default"
+        wrong = [
+            f"{key} = {rope[key]!r}"
+            for key in ("rope_theta", "factor", LENGTH)
+            if isinstance(rope.get(key), bool) or not isinstance(rope.get(key), int | float | None)
+        ]
+        if kind != "default" and not kind.startswith("lengthwise_") and kind not in ROPE_INIT_FUNCTIONS:
+            wrong.append(f"rope_type = {kind!r}")
+        if wrong:
+            raise UsageError(
+                f"the rope settings of {name} have {', '.join(wrong)}",
+                expected=f"numbers, and a type of transformers: default, {', '.join(sorted(ROPE_INIT_FUNCTIONS))}",
+                fix="write the settings of the checkpoint's authors into config.json",
+            )
+
+
 def frequency_names(layer_type: str | None) -> tuple[str, str]:
     """The attributes of a rotary embedding that hold frequencies and attention scaling.
 
@@ -111,8 +131,15 @@ def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension; None if the configuration does not say."""
     if record := getattr(config, RECORD, None):
         return int(record["original_length"])
-    recorded = [rope.get(LENGTH) for rope in ropes(config).values()]
-    lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
+    settings = ropes(config).values()
+    # Beside a scaling, transformers prefers the key at the top.
+    scaled = any(rope.get("rope_type", "default") != "default" for rope in settings)
+    top = [getattr(config, LENGTH, None)] if scaled else []
+    lengths = [
+        *top,
+        *(rope.get(LENGTH) for rope in settings),
+        getattr(config, "max_position_embeddings", None),
+    ]
     return next((length for length in map(as_length, lengths) if length), None)
 
 
@@ -131,6 +158,8 @@ def impossible(rope: Mapping[str, Any]) -> str | None:
         "yarn": ("beta_fast", "beta_slow", 32.0, 1.0),
         "llama3": ("high_freq_factor", "low_freq_factor", 4.0, 1.0),
     }
+    if rope.get("rope_theta", 2) <= 1:
+        return f"rope_theta = {rope['rope_theta']:g} gives no frequencies that differ"
     if kind in ends:
         upper, lower, *defaults = ends[kind]
         high, low = (rope.get(name) or value for name, value in zip((upper, lower), defaults, strict=True))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
-from lengthwise.checkpoints.position_limits import RECORD
+from lengthwise.checkpoints.position_limits import RECORD, check_rope_values
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, is_out_of_memory, nearest, reason
 from lengthwise.files import named_path, read_json
 from lengthwise.settings import KINDS, kind_of
@@ -155,7 +155,9 @@ def read_config(model: str | ResolvedModel) -> Any:
     folder = Path(resolved.location)
     if folder.is_dir() and not (folder / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
-        fix = f"load the base model with --adapter {folder}" if adapter else "check the path"
+        fix = "check the path"
+        if adapter:
+            fix = f"name its base model; {folder} is the adapter of it that a verb that measures takes as --adapter"
         if (folder / "config.yaml").is_file():
             fix = "it is the folder of a run, which `lengthwise difference` and `lengthwise report` read"
         raise MissingError(
@@ -178,6 +180,7 @@ def read_config(model: str | ResolvedModel) -> Any:
             ) from error
         raise unloadable(resolved.name, resolved.location, error) from error
     _check_causal(config, str(saved_as), resolved.name)
+    check_rope_values(config.get_text_config(), resolved.name)
     return config
 
 
@@ -247,7 +250,8 @@ def unloadable(
     if damaged := damaged_files(Path(location), error):
         return MissingError(f"{what} cannot be loaded: {damaged} is damaged", fix="download it again")
     kind = MissingError if isinstance(error, ImportError | OSError) else otherwise
-    return kind(f"{what} cannot be loaded: {reason(error)}", expected=expected)
+    fix = f"complete {location}, as by downloading it again" if isinstance(error, OSError) else None
+    return kind(f"{what} cannot be loaded: {reason(error)}", expected=expected, fix=fix)
 
 
 def damaged_files(folder: Path, error: Exception) -> str | None:
@@ -257,7 +261,9 @@ def damaged_files(folder: Path, error: Exception) -> str | None:
     for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
         try:
             if file.suffix == ".json":
-                read_json(file, expected="a JSON object")
+                read = read_json(file, expected="a JSON object")
+                if file.name.endswith(".index.json") and not isinstance(read.get("weight_map"), dict):
+                    return str(file)
             else:
                 with safe_open(file, framework="numpy"):
                     pass

@@ -72,7 +72,15 @@ def rope_faults(model: nn.Module) -> list[Fault]:
     """What of a model's rotary positions differs from its configuration, or from the record of its extension."""
     base = unwrap(model)
     text: Any = base.config.get_text_config()
-    faults = []
+    faults, found_types = [], {layer_type for _, _, layer_type in rotaries(model)}
+    if found_types and ropes(text) and found_types.isdisjoint(ropes(text)):
+        described_of = ", ".join(str(each) for each in ropes(text))
+        problem = (
+            f"rope_parameters are for layers of {described_of}; {type(base).__name__} has one rope for all"
+        )
+        faults.append(
+            fault(BY_KEY["rope_type"], problem, "write one section of rope_parameters, without types")
+        )
     for path, module, layer_type in rotaries(model):
         own = getattr(module, "config", text)
         # A part of a model may have a configuration of another class, with a rope of its own.

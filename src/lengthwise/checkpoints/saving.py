@@ -20,7 +20,7 @@ from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing
+from lengthwise.files import atomic_write_json, atomic_write_text, named_path, read_json, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
 
 _HEADING = "## Context extension"
@@ -52,12 +52,30 @@ def save_whole(
             model.save_pretrained(unfinished, **({} if weights is None else {"state_dict": weights}))
             tokenizer.save_pretrained(unfinished)
             write_extension_files(model, unfinished)
+            _write_older_rope(unfinished / "config.json")
             if check is not None:
                 check(unfinished)
             share(unfinished)
             os.replace(unfinished, path)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write_older_rope(file: Path) -> None:
+    """Say rope in the older keys too: programs that do not know `rope_parameters` take base 10,000 and no scaling.
+
+    Rope by type of layer had other keys in each model, and is left alone.
+    """
+    whole = read_json(file, expected="settings") if file.exists() else {}
+    # Of a model with towers, its language model's.
+    settings = whole.get("text_config") or whole
+    rope = settings.get("rope_parameters") or {}
+    if "rope_theta" not in rope:
+        return
+    top = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
+    scaling = {key: value for key, value in rope.items() if key not in top}
+    settings |= top | ({} if {**scaling} == {"rope_type": "default"} else {"rope_scaling": scaling})
+    atomic_write_json(file, whole)
 
 
 def write_extension_files(model: nn.Module, folder: Path) -> None:
@@ -161,7 +179,8 @@ def save_extended(
 def _loads_with(extension: Extension) -> str:
     if extension.to_hf_config() is None:
         return "`lengthwise.load` (transformers does not have its rope type)"
-    return "`AutoModelForCausalLM.from_pretrained` of transformers 5, and `lengthwise.load`"
+    newest = " of transformers 5" if extension.layer_type is not None else ""
+    return f"`AutoModelForCausalLM.from_pretrained`{newest}, and `lengthwise.load`"
 
 
 def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:

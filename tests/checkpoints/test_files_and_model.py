@@ -1,0 +1,241 @@
+"""What the files of a checkpoint or an adapter say is in the model, or it is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lengthwise.checkpoints.doctor import examine
+from lengthwise.checkpoints.resolve import quiet_transformers, read_config
+from lengthwise.checkpoints.saving import plan_extended
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.subjects import load
+from lengthwise.testing import save_tiny_model, tiny_llama
+from tests.architectures import logits, tiny_model, with_lora
+from tests.tiny_folders import rewritten, saved
+
+Tensors = dict[str, Tensor]
+LAYER = "model.layers.0."
+SURPLUS: dict[str, Tensors] = {
+    "a layer": {"model.layers.2.mlp.up_proj.weight": torch.ones(64, 32)},
+    "a bias": {f"{LAYER}self_attn.q_proj.bias": torch.ones(32)},
+    "a norm": {f"{LAYER}self_attn.q_norm.weight": torch.ones(8)},
+    "scales": {f"{LAYER}mlp.up_proj.weight_scale_inv": torch.ones(1, 1)},
+    "an adapter": {f"{LAYER}self_attn.q_proj.lora_A.weight": torch.ones(2, 32)},
+    "a table of positions": {"model.embed_positions.weight": torch.ones(64, 32)},
+    "a bias of the head": {"lm_head.bias": torch.ones(320)},
+}
+HARMLESS: dict[str, Tensors] = {
+    "frequencies": {f"{LAYER}self_attn.rotary_emb.inv_freq": torch.ones(4)},
+    "a mask": {
+        f"{LAYER}self_attn.bias": torch.ones(1, 1, 8, 8),
+        f"{LAYER}self_attn.masked_bias": torch.ones(()),
+    },
+    "a scale of a cache": {f"{LAYER}self_attn.k_proj.k_scale": torch.ones(())},
+    "a tower": {"vision_tower.layers.0.weight": torch.ones(2), "model.visual.patch.weight": torch.ones(2)},
+    "a reward head": {"score.weight": torch.ones(1, 32), "v_head.summary.bias": torch.ones(1)},
+}
+
+
+def changed(folder: Path, change: Callable[[Tensors], Tensors]) -> str:
+    """The folder with other tensors in its file."""
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
+    return str(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", SURPLUS)
+def test_a_tensor_without_a_place_is_refused(folder: Path, kind: str) -> None:
+    name = changed(folder, lambda tensors: tensors | SURPLUS[kind])
+    with pytest.raises(UsageError) as caught:
+        load(name)
+    assert next(iter(SURPLUS[kind])) in caught.value.problem
+    assert caught.value.expected
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_a_tensor_of_another_part_is_passed_over(folder: Path, kind: str) -> None:
+    name = changed(folder, lambda tensors: tensors | HARMLESS[kind])
+    torch.testing.assert_close(logits(load(name).model), logits(tiny_llama()))
+
+
+def test_layers_that_predict_further_tokens_are_passed_over(folder: Path) -> None:
+    name = changed(
+        rewritten_path(folder, num_nextn_predict_layers=1), lambda tensors: tensors | SURPLUS["a layer"]
+    )
+    torch.testing.assert_close(logits(load(name).model), logits(tiny_llama()))
+
+
+def rewritten_path(folder: Path, **values: Any) -> Path:
+    return Path(rewritten(folder, **values))
+
+
+def test_what_is_missing_is_named_with_what_is_there_instead(folder: Path) -> None:
+    lost = f"{LAYER}mlp.up_proj.weight"
+    name = changed(
+        folder, lambda tensors: {key.replace("0.mlp.up", "0.mlp.mup"): each for key, each in tensors.items()}
+    )
+    with pytest.raises(MissingError) as caught:
+        load(name)
+    assert lost in caught.value.problem
+    assert f"{LAYER}mlp.mup_proj.weight" in caught.value.problem
+
+
+def test_other_shapes_are_named(folder: Path) -> None:
+    with pytest.raises(MissingError) as caught:
+        load(rewritten(folder, vocab_size=400))
+    assert (
+        "model.embed_tokens.weight is [320, 32] in its files and [400, 32] in the model"
+        in caught.value.problem
+    )
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_head_beside_a_tied_embedding(folder: Path, equal: bool) -> None:
+    def with_head(tensors: Tensors) -> Tensors:
+        table = tensors["model.embed_tokens.weight"]
+        return tensors | {"lm_head.weight": table.clone() if equal else table + 1}
+
+    name = changed(folder, with_head)
+    if equal:
+        torch.testing.assert_close(logits(load(name).model), logits(tiny_llama()))
+        return
+    with pytest.raises(UsageError, match="ties the head"):
+        load(name)
+
+
+def test_weights_that_are_there_twice(folder: Path) -> None:
+    shard = "model-00001-of-00001.safetensors"
+    shutil.copy(folder / "model.safetensors", folder / shard)
+    homes = dict.fromkeys(load_file(folder / shard), shard)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": homes}))
+    with pytest.raises(UsageError, match="twice"):
+        load(str(folder))
+    (folder / "model.safetensors").unlink()
+    torch.testing.assert_close(logits(load(str(folder)).model), logits(tiny_llama()))
+    index.write_text("{}")
+    with pytest.raises(MissingError, match="damaged"):
+        load(str(folder))
+
+
+def test_an_adapter_beside_a_model(folder: Path) -> None:
+    """transformers would add it, and no record would say so."""
+    with_lora(tiny_llama()).save_pretrained(folder)
+    with pytest.raises(UsageError, match="holds a model and an adapter"):
+        load(str(folder))
+
+
+def test_an_adapter_alone_names_no_option_of_another_verb(tmp_path: Path) -> None:
+    with_lora(tiny_llama()).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(MissingError) as caught:
+        plan_extended(str(tmp_path / "adapter"), "yarn", factor=2.0)
+    assert "name its base model" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ({"target_modules": ["q_proj"]}, "no place for"),
+        ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, "no weights for"),
+        ({"use_dora": True}, "lora_magnitude_vector"),
+        ({"layers_to_transform": [0]}, "layers.1"),
+    ],
+    ids=["fewer modules", "more modules", "DoRA", "fewer layers"],
+)
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys")
+def test_an_adapter_has_a_place_for_all_of_its_tensors(
+    folder: Path, tmp_path: Path, edits: dict[str, Any], words: str
+) -> None:
+    with_lora(tiny_llama(), target_modules=["q_proj", "v_proj"]).save_pretrained(tmp_path / "adapter")
+    assert load(str(folder), adapter=str(tmp_path / "adapter")).adapter is not None
+    rewritten(tmp_path / "adapter", "adapter_config.json", **edits)
+    with pytest.raises(UsageError) as caught:
+        load(str(folder), adapter=str(tmp_path / "adapter"))
+    assert words in caught.value.problem
+
+
+def test_an_adapter_without_weights(folder: Path, tmp_path: Path) -> None:
+    with_lora(tiny_llama()).save_pretrained(tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
+    with pytest.raises(MissingError, match="adapter_model"):
+        load(str(folder), adapter=str(tmp_path / "adapter"))
+
+
+_PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "a factor in quotes": {"rope_parameters": _PLAIN | {"rope_type": "yarn", "factor": "4"}},
+    "a base in quotes": {"rope_parameters": _PLAIN | {"rope_theta": "1e4"}},
+    "an unknown type": {"rope_parameters": _PLAIN | {"rope_type": "ntk-parts", "factor": 2.0}},
+}
+
+
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+def test_rope_settings_of_the_wrong_kind(folder: Path, kind: str) -> None:
+    with pytest.raises(UsageError, match="rope settings"):
+        read_config(rewritten(folder, **IMPOSSIBLE[kind]))
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "one base for all frequencies": ({"rope_parameters": _PLAIN | {"rope_theta": 1}}, "impossible settings"),
+    "rope by type, and a class that has one": (
+        {"rope_parameters": {"full_attention": _PLAIN | {"rope_theta": 1e6}}},
+        "scaling dropped",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_doctor_finds_what_no_class_means(folder: Path, kind: str) -> None:
+    settings, fault = FAULTS[kind]
+    (found,) = examine(rewritten(folder, **settings), config_only=True)["faults"]
+    assert found["fault"] == fault
+
+
+def test_no_layers_to_extend(folder: Path) -> None:
+    with pytest.raises(UsageError, match="0 layers"):
+        plan_extended(rewritten(folder, num_hidden_layers=0), "ntk", factor=2.0)
+
+
+def test_the_original_length_at_the_top_of_the_file(folder: Path) -> None:
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
+    name = rewritten(folder, rope_parameters=rope, original_max_position_embeddings=32)
+    assert plan_extended(name, "yarn", factor=2.0)["original_length"] == 32
+
+
+def test_a_model_that_cannot_run_is_refused_in_words(tmp_path: Path) -> None:
+    """More experts for a token than there are."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings: dict[str, Any] = {
+        "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 2, "num_experts_per_tok": 3,
+        "bos_token_id": None, "eos_token_id": 0,
+    }  # fmt: skip
+    with quiet_transformers():
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mixtral", **settings))
+    loaded = load(str(saved(model, tmp_path / "model")))
+    with pytest.raises(UsageError, match="cannot read"):
+        _ = loaded.head
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-gqa", "gpt2", "gpt-neox", "gemma3-text", "phi3", "bloom-alibi", "gptj-bias"]
+)
+def test_sound_models_are_not_refused(tmp_path: Path, name: str) -> None:
+    model = tiny_model(name)
+    torch.testing.assert_close(
+        logits(load(str(saved(model, tmp_path / "model"))).model, 20), logits(model, 20)
+    )

@@ -174,6 +174,11 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "object.json": (b'{"text": "x"}{"te', "line 1 .*JSON", "line that is no JSON object"),
     "number.json": (b"[3]", "other JSON", "unreadable file"),
     "short.csv": (b'n,text\n1,"x"\n2\n', "line 3 has no field", "row without 'text'"),
+    "commas.csv": (
+        b'n,text\n1,"x, y",\n2,x, y\n',
+        "line 3 has 3 fields",
+        "row with more fields than the header",
+    ),
     "quotes.csv": (b'n,text\n1,"x"y\n', "line 2", "unreadable file"),
     "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
     "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),

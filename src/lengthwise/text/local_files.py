@@ -132,7 +132,15 @@ def _csv(path: Path, how: TextOptions) -> Rows:
     try:
         names = next(lines, [])
         for row in filter(None, lines):
-            yield lines.line_num, dict(zip(names, row, strict=False))
+            value: Any = dict(zip(names, row, strict=False))
+            if any(row[len(names) :]):
+                # Otherwise a text that is not quoted would end at its first comma.
+                value = _Unreadable(
+                    "row with more fields than the header",
+                    f"{path}, line {lines.line_num} has {len(row)} fields, and the header {len(names)}",
+                    expected="a text with separators in quotes",
+                )
+            yield lines.line_num, value
     except csv.Error as error:
         problem = f"{path}, line {lines.line_num}: {error}"
         raise _Unreadable("unreadable file", problem, expected="CSV") from error

@@ -26,6 +26,7 @@ from lengthwise.training import (
 from lengthwise.training.held_out import lower_is_better
 from lengthwise.training.measure_callback import logged_name
 from lengthwise.training.trainer import logged_parts
+from tests.small_measurements import SMALL, TEXTS
 
 TERMS = {"alpha": 0.3, "divergence": "jeffreys", "detach": "short", "ce_on": "long"}
 
@@ -211,23 +212,6 @@ def test_the_worse_number_is_never_taken_for_the_better(documents: Sequence[Toke
     )
 
 
-TEXTS = [tiny_text(600, seed=seed) for seed in range(4)]
-SMALL: dict[str, dict[str, Any]] = {
-    "measure": {"lengths": (16, 32), "windows": 2},
-    "ppl": {"lengths": (16, 32), "windows": 2},
-    "limit": {"max_length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 2},
-    "longppl": {"max_length": 48, "short": 16, "windows": 2, "alpha": 0.0, "beta": -20.0},
-    "compare": {"lengths": (128,), "windows": 2},
-    "predictions": {"lengths": (128,), "windows": 2},
-    "eval": {
-        "tasks": ("needle_multi_key", "tracking"),
-        "mode": "likelihood",
-        "lengths": (640,),
-        "samples": 1,
-    },
-}
-
-
 @pytest.mark.parametrize("kind", MEASUREMENTS)
 def test_a_callback_logs_every_headline_number_of_every_measurement(kind, documents, tmp_path):
     settings = dict(SMALL[kind])
@@ -262,3 +246,15 @@ def test_what_a_callback_cannot_measure_is_refused_before_training(documents, tm
     with pytest.raises(UsageError, match="characters"):
         tokens = tokenize(TEXTS, tiny_tokenizer())
         MeasureCallback(ours, MEASUREMENTS["longppl"].measurement(), tokens)
+
+
+def test_a_callback_that_no_evaluation_calls_says_so(documents, tmp_path, caplog):
+    for evaluated in (False, True):
+        changes = EVALUATED if evaluated else {"save_strategy": "no"}
+        held_out = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1)
+        config = AlignmentConfig(str(tmp_path), **(SETTINGS | {"max_steps": 1} | changes))
+        ours = trainer(documents, config, eval_dataset=held_out)
+        ours.add_callback(MeasureCallback(ours, Perplexity(lengths=(32,), windows=2), TEXTS))
+        caplog.clear()
+        ours.train()
+        assert ("nothing is measured" in caplog.text) is not evaluated

@@ -13,6 +13,7 @@ from torchrun_worker import run_jobs
 from trainers import metrics
 
 from lengthwise.alignment import Objective
+from lengthwise.runs import read_metrics
 from lengthwise.training.trainer import logged_parts
 
 PARTS = logged_parts(Objective(alpha=1.0))
@@ -39,7 +40,10 @@ def write_jobs(folder: Path, jobs: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.slow
 def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
-    """Whole models and a LoRA taught by gap views as recipes; fp64, uneven labels, accumulation, checkpointing."""
+    """Whole models, a LoRA taught by gap views, and one that is evaluated, keeps the best and is resumed, as recipes.
+
+    And fp64, uneven labels, accumulation, checkpointing, streams.
+    """
     settings = recipe_settings | {
         "batch": {"size": 8, "micro": 2},
         "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
@@ -50,6 +54,10 @@ def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
         "full": {"kind": "recipe", "arguments": {"settings": settings}},
         "taught": {"kind": "recipe", "arguments": {"settings": settings | gap | taught}},
     }
+    held = {"every": 1, "windows": 8, "patience": 5, "keep_best": True, "metric": "eval_perplexity/loss@16"}
+    held |= {"measurements": {"ppl": {"lengths": [16], "windows": 2}}}
+    best = {"data": settings["data"] | {"split": "train"}, "adapter": {"r": 2}, "eval": held}
+    runs["held"] = {"kind": "recipe", "arguments": {"settings": settings | best}}
     for name, accumulation, checkpointing in (("double", 1, False), ("double-parts", 2, True)):
         runs[name] = {
             "kind": "double",
@@ -59,17 +67,22 @@ def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
         runs[f"stream-{kind}"] = {"kind": "stream", "arguments": {"kind": kind}}
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
+    runs["held"]["arguments"]["again_from"] = 4
     start_ranks(WORKER, write_jobs(two, [job | {"out": str(two / name)} for name, job in runs.items()]))
+    del runs["held"]["arguments"]["again_from"]
     run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
 
-    for name in ("full", "taught"):
-        lines = list(zip(metrics(one / name), metrics(two / name), strict=True))
+    for name in ("full", "taught", "held"):
+        # The numbers of an evaluation have lines of their own.
+        logs = [read_metrics(side / name / "metrics.jsonl") for side in (one, two)]
+        lines = list(zip(*logs, strict=True))
         assert len(lines) == 6
         for expected, got in lines:
             assert got.keys() == expected.keys()
-            for field in expected:
+            assert ("eval_perplexity/loss@16" in got) == (name == "held")
+            for field in expected.keys() - {"eval_runtime", *SPEED}:
                 assert got[field] == pytest.approx(expected[field], rel=1e-6, abs=1e-6), field
-        file = "adapter_model.safetensors" if name == "taught" else "model.safetensors"
+        file = "model.safetensors" if name == "full" else "adapter_model.safetensors"
         left, right = (load_file(side / name / "model" / file) for side in (one, two))
         for key, value in left.items():
             assert (value - right[key]).abs().max().item() <= 1e-6, key

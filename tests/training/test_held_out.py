@@ -27,7 +27,7 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
         "keep_best": True,
     }
     optimizer = {"learning_rate": 0.3, "schedule": "constant"}
-    recipe = make(eval=held, steps=20, save_every=1, optimizer=optimizer)
+    recipe = make(eval=held, steps=20, save_every=20, optimizer=optimizer)
     results = train(recipe, tmp_path / "run")
     found = {line["step"]: line for line in read_metrics(tmp_path / "run" / "metrics.jsonl")}
     numbers = [found[step][metric] for step in sorted(found)]
@@ -40,6 +40,15 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
     rows = run(Perplexity(lengths=(32,), windows=2), str(tmp_path / "run" / "model"), str(other)).rows
     [again] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
     assert again == pytest.approx(numbers[best], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["eval_jefreys", "eval_perplexity/loss@23"])
+def test_a_number_that_no_evaluation_has_is_named_with_the_nearest(name, make, tmp_path):
+    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+    held |= {"measurements": {"ppl": {"lengths": [32], "windows": 2}}, "metric": name}
+    near = "eval_jeffreys" if "jef" in name else "eval_perplexity/loss@32"
+    with pytest.raises(UsageError, match=f"did you mean '{near}'"):
+        train(make(eval=held), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
+import torch
+from datasets import Dataset, IterableDataset
 from transformers import TrainingArguments
 
 from lengthwise.alignment import Objective
@@ -166,6 +167,62 @@ def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(changes, row
     data = pair_windows(CHATS, tokenizer(), VIEW) if rows is None else Dataset.from_list(rows)
     with pytest.raises(UsageError, match=words):
         sft(tmp_path, data, **changes)
+
+
+class _Rows(torch.utils.data.IterableDataset[Any]):
+    """A stream of torch."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+STREAMS: dict[str, Any] = {
+    "torch": _Rows,
+    "data set": lambda rows: Dataset.from_list(rows).to_iterable_dataset(),
+    "unknown columns": lambda rows: IterableDataset.from_generator(lambda: iter(rows)),
+}
+
+
+def streaming(data: Any, folder: Path, view: View = VIEW) -> AlignmentTrainer:
+    return AlignmentTrainer(
+        tiny_llama(num_hidden_layers=1),
+        TrainingArguments(str(folder), max_steps=2, use_cpu=True, report_to="none", save_strategy="no"),
+        objective=Objective(alpha=0.3),
+        data_collator=PairCollator(view),
+        train_dataset=data,
+    )
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_ragged_stream_is_cut_as_pair_windows_cuts_it(kind: str, tmp_path: Path):
+    tokens = [ids(words(seed, count)) for seed, count in enumerate((40, 1, 25, 60))]
+    masks = [([0] * 5 + [1] * len(each))[: len(each)] for each in tokens]
+    rows = [{"input_ids": each, "completion_mask": own} for each, own in zip(tokens, masks, strict=True)]
+    expected = list(pair_windows(rows, None, VIEW))
+    trainer = streaming(STREAMS[kind](rows), tmp_path)
+    read = [{name: list(value) for name, value in row.items()} for row in trainer.train_dataset]
+    assert read == expected
+    assert {len(row["input_ids"]) for row in expected} == {SIZE}
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_that_gives_no_pair_is_refused(kind: str, tmp_path: Path):
+    with pytest.raises(UsageError, match="no row"):
+        streaming(STREAMS[kind]([{"input_ids": [1] * 9}] * 3), tmp_path).train()
+    with pytest.raises(UsageError, match="offsets"):
+        streaming(STREAMS[kind]([{"input_ids": [1] * 16}] * 3), tmp_path, View(16))
+    with pytest.raises(UsageError, match="offsets"):
+        pair_windows([{"input_ids": [1] * 16}], None, View(16))
+
+
+def test_rows_whose_two_windows_are_the_same_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="16 tokens, and so has a window"):
+        streaming([{"input_ids": [1] * 16}] * 3, tmp_path, View(16))
 
 
 def test_rows_of_a_plain_trainer_are_checked_before_the_first_step(tmp_path: Path):

@@ -140,11 +140,12 @@ def train_double(out: Path, *, accumulation: int, checkpointing: bool = False, s
 
 
 class _Stream(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """A data set without a length."""
+    """A data set without a length, whose rows are of one, of two and of no stretch."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rng = np.random.default_rng(2)
-        return iter([{"input_ids": rng.integers(0, 320, size=LENGTH + 7)} for _ in range(40)])
+        sizes = (LENGTH + 7, 2 * (LENGTH + 7) + 3, 5) * 14
+        return iter([{"input_ids": rng.integers(0, 320, size=size)} for size in sizes])
 
 
 def train_stream(out: Path, *, kind: str) -> None:

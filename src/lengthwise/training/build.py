@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.machine import process_count
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import TokenDocument, resolve_bos
@@ -23,7 +23,7 @@ from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.measure_callback import MeasureCallback
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, held_out_text
-from lengthwise.training.trainer import AlignmentTrainer
+from lengthwise.training.trainer import AlignmentTrainer, logged_parts
 from lengthwise.versions import checkpointing, need
 
 _WITH_PROCESSES = (
@@ -114,6 +114,9 @@ def build_trainer(
         steps = -(-held.windows // size)
         given["eval_dataset"] = WindowDataset(other, recipe.view, batch_size=size, steps=steps, seed=seed)
         given["processing_class"] = loaded.tokenizer
+        if "/" not in held.metric:
+            known = [f"eval_{name}" for name in ("loss", *logged_parts(recipe.objective))]
+            require_known(held.metric, known, "eval.metric is in no evaluation:")
         kept += [EarlyStoppingCallback(held.patience)] if held.patience else []
     trainer = _RecipeTrainer(
         recipe,

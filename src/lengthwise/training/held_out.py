@@ -41,7 +41,7 @@ class Eval(Settings):
     patience: Steps | None = None
     """Training stops after so many evaluations without a better number; with null it never stops early."""
     keep_best: bool = False
-    """The run's `model` is the best one of all evaluations, not the last."""
+    """The run's `model` is the best one of all evaluations, not the last. Every evaluation makes a checkpoint."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from lengthwise.measure.measurement import Measurement
     from lengthwise.results import Row
+
+logger = logging.getLogger(__name__)
 
 
 class MeasureCallback(TrainerCallback):
@@ -66,6 +69,8 @@ class MeasureCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Go before the callbacks that read the metrics, such as early stopping."""
+        if self._every is None and args.eval_strategy == "no" and not args.eval_on_start:
+            logger.warning("nothing is measured: eval_strategy is 'no' and every is None; give one of them")
         callbacks = self._trainer.callback_handler.callbacks
         callbacks.remove(self)
         callbacks.insert(0, self)

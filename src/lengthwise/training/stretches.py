@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import IterableDataset
 
 from lengthwise.errors import UsageError
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
@@ -44,11 +46,13 @@ def pair_windows(
         packing: join the rows first, so that windows cross from one text into the next and little is left out.
 
     Raises:
-        UsageError: no column or row to make windows of; a template that marks no assistant turn.
+        UsageError: no column or row to make windows of; a template that marks no assistant turn; a truncated view
+            without offsets, of which both windows would be the same.
     """
     need("datasets")
     from datasets import Dataset, Features, Sequence, Value
 
+    _check_size_of(view)
     data = dataset if hasattr(dataset, "map") else Dataset.from_list(list(dataset))
     names = data.column_names or list(next(iter(data), {}))
     known = ("input_ids", "messages", "prompt", text_field)
@@ -82,6 +86,61 @@ def pair_windows(
             *(rest, sum(lengths), short, len(lengths), size),
         )
     return cut
+
+
+def _check_size_of(view: View) -> None:
+    if view.offsets is None:
+        raise UsageError(
+            "the view has no offsets, which leaves the size of a row open",
+            expected="rows of one size: length + the last offset",
+            fix="View(length, offsets=(1, length // 2 - 1))",
+        )
+
+
+def cut_streams(collator: Any, dataset: Any) -> Any:
+    """A stream as `pair_windows` cuts it, because only reading tells how long its rows are; all else as it is.
+
+    UsageError as `pair_windows`.
+    """
+    if isinstance(dataset, Mapping):
+        return {name: cut_streams(collator, each) for name, each in dataset.items()}
+    maps = hasattr(dataset, "map") and not hasattr(dataset, "__len__")
+    if not isinstance(collator, PairCollator) or not (maps or isinstance(dataset, IterableDataset)):
+        return dataset
+    _check_size_of(collator.view)
+    if not maps:
+        return _CutStream(dataset, collator.view.longest_stretch)
+    _check_columns_of(dataset.column_names or list(next(iter(dataset), {})))
+    return pair_windows(dataset, None, collator.view)
+
+
+class _CutStream(IterableDataset[Any]):
+    """The rows of a stream of torch, each as many stretches as fit into it."""
+
+    def __init__(self, rows: Any, size: int) -> None:
+        self._rows, self._size, self._empty = rows, size, True
+
+    def set_epoch(self, epoch: int) -> None:
+        """The stream's own, as accelerate calls it."""
+        if hasattr(self._rows, "set_epoch"):
+            self._rows.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        cut = _Stretches(self._size, packing=False)
+        for row in self._rows:
+            if "input_ids" not in row or len(row["input_ids"]) == self._size:
+                self._empty = False
+                yield row
+                continue
+            check_columns([row])
+            both = dict(
+                zip(("input_ids", "labels"), ([each] for each in tokens_and_targets(row)), strict=True)
+            )
+            for tokens, labels in zip(*cut(both).values(), strict=True):
+                self._empty = False
+                yield {"input_ids": tokens, "labels": labels}
+        if self._empty:
+            raise UsageError(f"no row of the stream has the {self._size} tokens of a pair of windows")
 
 
 class _Tokens:
@@ -197,10 +256,15 @@ def check_preparation(
     for dataset in _each([train_dataset, eval_dataset]):
         names = getattr(dataset, "column_names", None)
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
-        if names is not None and "input_ids" not in names and not custom:
-            raise UsageError(
-                f"a data set with the columns {', '.join(names)}", expected="input_ids", fix=_CUT
-            )
+        if names is not None and not custom:
+            _check_columns_of(names)
+
+
+def _check_columns_of(names: Sequence[str]) -> None:
+    if "input_ids" not in names:
+        raise UsageError(
+            f"a data set with the columns {', '.join(names) or 'none'}", expected="input_ids", fix=_CUT
+        )
 
 
 def check_rows(collator: Any, *datasets: Any) -> None:
@@ -208,7 +272,13 @@ def check_rows(collator: Any, *datasets: Any) -> None:
     if isinstance(collator, PairCollator):
         for dataset in _each(datasets):
             if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):
-                collator.check_sizes(lengths)
+                size = collator.check_sizes(lengths)
+                if collator.view.offsets is None and size == collator.view.length:
+                    raise UsageError(
+                        f"rows have {size} tokens, and so has a window: both windows of a pair are the same",
+                        expected="rows of length + offset",
+                        fix=_CUT,
+                    )
 
 
 def _each(datasets: Sequence[Any]) -> list[Any]:

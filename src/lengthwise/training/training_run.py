@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
 from lengthwise.checkpoints.saving import save_whole, write_extension_files
-from lengthwise.errors import Interrupted, LengthwiseError
+from lengthwise.errors import Interrupted, LengthwiseError, require_known
 from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.progress import progress
@@ -183,6 +183,14 @@ class _Keeper(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         control.should_save |= state.global_step in self._recipe.save_at
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        held = self._recipe.eval
+        assert held is not None
+        # Behind the measurements, whose names are known only now.
+        require_known(held.metric, kwargs["metrics"], "eval.metric is in no evaluation:")
+        # The Trainer finds the best model only among those that are saved.
+        control.should_save |= held.keep_best
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         logs = kwargs["logs"]

@@ -182,6 +182,8 @@ TABLE5 = PaperTable(
     ),
 )
 
+_ASKING = SIZES | {"smoke": replace(SIZES["smoke"], question_lengths=(4,), questions=1)}
+"""The sizes of tables of questions: at `smoke` other tables have none."""
 _GAINS = {
     times: (answered(times, task=BABILONG), gain)
     for times, gain in ((1, "no number in the text"), (2, "+2.0 points"), (4, "+2.2 points"))
@@ -198,7 +200,7 @@ TABLE6 = PaperTable(
         claim("Table 6", f"the term raises the accuracy at {times}T", of, "higher", paper=gain)
         for times, (of, gain) in _GAINS.items()
     ),
-    sizes={name: replace(size, asked=(BABILONG,)) for name, size in SIZES.items()},
+    sizes={name: replace(size, asked=(BABILONG,)) for name, size in _ASKING.items()},
 )
 
 _BY_DEPTH: dict[float, tuple[float, ...]] = {
@@ -269,7 +271,7 @@ TABLE7 = PaperTable(
         for alpha, depth, direction, says, term in _AT_DEPTH
         if alpha != 0.3
     ),
-    sizes=SIZES
+    sizes=_ASKING
     | {
         "laptop-smollm2": replace(
             _SMOLLM2,

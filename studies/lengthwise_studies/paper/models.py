@@ -90,6 +90,3 @@ def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | Non
     """The mean over pretraining seeds with the lowest and the highest; None where a model lacks it."""
     trained, _ = lengths_of(results, name)
     return range_over_seeds([row for row in results.rows if row.arm == name and quantity.is_in(row, trained)])
-
-
-SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)

@@ -1,0 +1,168 @@
+"""The numbers that the pages of findings say in sentences are those of the kept runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from lengthwise.report.tables import Estimate
+from lengthwise_studies.paper import table1
+from lengthwise_studies.paper.all_tables import TABLES
+from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
+from lengthwise_studies.real.table import difference
+from tools.docs.far_summary import summary_table
+from tools.docs.kept_results import kept_run
+from tools.docs.real_tables import YARN, kept_real
+
+ROOT = Path(__file__).parents[2]
+SURE = (
+    ("table3-laptop", "EABF"),
+    ("table3-laptop", "LongQLoRA"),
+    ("table4-laptop", ""),
+    ("table11-laptop", "no adjustment"),
+    ("cream-laptop", "CREAM"),
+    ("cream-laptop", "CREAM on EABF"),
+    ("when-laptop", "CLEX"),
+    ("when-laptop", "CLEX, early"),
+    ("twenty-laptop", "EABF"),
+    ("twenty-laptop", "LongQLoRA"),
+    ("twenty-laptop", "CLEX"),
+)
+"""The runs and settings on books whose start is sure enough."""
+
+
+def apart(
+    run: str, setting: str, arm: str = SCE, *, times: int | None = 2, metric: str = "loss", after: str = ""
+) -> float:
+    """An arm minus cross entropy alone, mean over seeds."""
+    pair = [f"{setting}: {name}{after}" if setting else f"{name}{after}" for name in (arm, PLAIN)]
+    values = [
+        row.value or 0.0
+        for row in kept_run(ROOT, run).rows
+        if [row.arm, row.reference] == pair and row.metric == metric
+        if times is None or row.length == 128 * times
+    ]
+    assert len(values) == 3, (run, pair)
+    return fmean(values)
+
+
+def level(run: str, setting: str, metric: str) -> float:
+    rows = kept_run(ROOT, run).select(arm=f"{setting}: {PLAIN}", reference=None, metric=metric)
+    return fmean(row.value or 0.0 for row in rows)
+
+
+def real(times: int, to: str = PLAIN) -> float:
+    kept = kept_real(ROOT)
+    found = difference(kept, (YARN, SCE), ("perplexity", "loss", kept.trained * times, None), to=to)
+    assert found is not None
+    return found.mean
+
+
+def used(run: str) -> float:
+    [row] = [row for row in kept_run(ROOT, run).rows if row.metric == "used_up_to"]
+    return row.value or 0.0
+
+
+def cached(run: str) -> float:
+    [row] = [row for row in kept_run(ROOT, run).rows if row.metric == "shift" and row.length == 8192]
+    return row.value or 0.0
+
+
+@cache
+def correlations() -> dict[str, tuple[int, float]]:
+    judged = table1.judged(kept_run(ROOT, "table1-laptop"))["all"]
+    return {
+        one.claim.says: (one.found.n, one.found.ours.value)
+        for one in judged
+        if isinstance(one.found.ours, Estimate) and one.found.ours.value is not None
+    }
+
+
+def with_long(says: str) -> float:
+    return correlations()[f"{says} goes with the loss beyond T"][1]
+
+
+def weakest_seen() -> float:
+    judged = TABLES["table7"].judged(kept_run(ROOT, "table7-laptop-smollm2"))
+    return min(one.detectable for one in judged if one.detectable is not None)
+
+
+def far() -> tuple[Estimate, float, float]:
+    """Right answers, their p, and what the loss at 1,024 tokens costs."""
+    _, answers, p, _, short = summary_table(ROOT).rows[0]
+    assert isinstance(answers, Estimate)
+    assert isinstance(short, Estimate)
+    return answers, float(str(p)), short.value or 0.0
+
+
+def lowered() -> list[float]:
+    """By how much the agreement alone lowers the disagreement, of what cross entropy has."""
+    settings = ("CREAM", "CREAM on EABF", "EABF")
+    shares = [
+        -100 * apart("cream-laptop", one, JEFFREYS, times=None, metric="jeffreys")
+        / level("cream-laptop", one, "jeffreys")
+        for one in settings
+    ]  # fmt: skip
+    return [min(shares), max(shares)]
+
+
+def below_penalty(times: int) -> float:
+    return apart("twenty-laptop", "CLEX", ENTROPY, times=times) - apart("twenty-laptop", "CLEX", times=times)
+
+
+SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
+    "findings.md": {
+        "YaRN x2 takes SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
+            used(f"limit-{name}") for name in ("smollm2", "yarn2")
+        ],
+        "A 4-bit cache costs one model {:.2f} nats per token and another {:.3f}.": lambda: [
+            cached(f"cache-{name}-books-quanto-int4") for name in ("qwen2.5-coder-0.5b", "smollm2-135m")
+        ],
+        "give SmolLM2-135M {:.0f} points more answers": lambda: [100 * (far()[0].value or 0.0)],
+        "The term adds {:.3f} nats at T and {:.3f} at 4T.": lambda: [real(1), real(4)],
+        "lowers the loss, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [
+            -real(2, ENTROPY), -real(4, ENTROPY)
+        ],
+        "correlates by {:.2f} with the loss beyond T; the plain loss at T does by {:.2f}": lambda: [
+            with_long("SCE"), with_long("the loss at T")
+        ],
+        "SCE goes the other way: {:.2f}.": lambda: [
+            correlations()["SCE goes with the rise beyond T, which is length generalization"][1]
+        ],
+        "the term adds {:.3f} to {:.3f} nats at 2T": lambda: [
+            most(apart(*each) for each in SURE) for most in (min, max)
+        ],
+        "with EABF the term adds {:.3f} nats at weight 0.1": lambda: [apart("twenty-laptop", "EABF")],
+        "the term costs {:.3f} nats with EABF": lambda: [
+            apart("twenty-laptop", "EABF", after=" after 38 steps")
+        ],
+        "pretrainings, by {:.3f} nats at 2T and {:.3f} at 4T": lambda: [below_penalty(2), below_penalty(4)],
+        "changes below {:.2f} could not have been seen": lambda: [weakest_seen()],
+        "lowers the disagreement by {:.0f} to {:.0f} %": lowered,
+    },
+    "far-context.md": {
+        "then answers {:.0f} points more questions": lambda: [100 * (far()[0].value or 0.0)],
+        "the 95 % interval is {:.0f} to {:.0f}.": lambda: [
+            100 * (end or 0.0) for end in (far()[0].low, far()[0].high)
+        ],
+        "p = {:.2f}: promising, not proven": lambda: [far()[1]],
+        "the loss rises by {:.3f} nats at 1,024 tokens": lambda: [far()[2]],
+    },
+}  # fmt: skip
+"""Page -> a part of a sentence -> its numbers."""
+
+
+@cache
+def words(page: str) -> str:
+    text = (ROOT / "docs" / "evidence" / page).read_text()
+    return " ".join(re.sub(r"<!-- table.*?end of table -->", "", text, flags=re.DOTALL).split())
+
+
+@pytest.mark.parametrize(("page", "says"), [(page, says) for page, own in SENTENCES.items() for says in own])
+def test_a_sentence_has_the_kept_numbers(page: str, says: str) -> None:
+    assert says.format(*SENTENCES[page][says]()) in words(page).replace("**", "")

@@ -31,7 +31,7 @@ from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import Size
 from lengthwise_studies.study_table import studies, study_named
 
-MOST_SECONDS = 300
+MOST_SECONDS = 500
 """Of a processor, after which a study is stopped and counts as failed."""
 
 

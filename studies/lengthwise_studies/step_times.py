@@ -40,15 +40,16 @@ def fast_dtype() -> Dtype:
 def measure_step_times(recipes: Mapping[str, Recipe], kept: Path) -> dict[str, float]:
     """Seconds a step of each recipe: the fastest of `ROUNDS` rounds, in each of which every recipe takes its turn.
 
-    The fastest, because whatever else the machine does only adds time: with medians two arms that do the same work
-    came out 28 % apart while tests ran beside them. Loading, the first step and checkpoints are not counted. The
-    times are kept in the file `kept` and read from there by a later call, so that a resumed study trains for as many
-    steps as it began with.
+    There are fewer rounds where they would take more steps than the training. The fastest, because whatever else the
+    machine does only adds time: with medians two arms that do the same work came out 28 % apart while tests ran
+    beside them. Loading, the first step and checkpoints are not counted. The times are kept in the file `kept` and
+    read from there by a later call, so that a resumed study trains for as many steps as it began with.
     """
     if kept.is_file():
         return json.loads(kept.read_text(encoding="utf-8"))
     found: dict[str, list[float]] = {name: [] for name in recipes}
-    for _ in range(ROUNDS):
+    rounds = max(1, min([ROUNDS, *(recipe.steps // STEPS for recipe in recipes.values())]))
+    for _ in range(rounds):
         for name, recipe in recipes.items():
             found[name] += _step_times(recipe.model_copy(update={"steps": STEPS, "save_every": STEPS + 1}))
     seconds = {name: min(times) for name, times in found.items()}

@@ -69,7 +69,11 @@ def used(run: str) -> float:
 
 
 def cached(run: str) -> float:
-    [row] = [row for row in kept_run(ROOT, run).rows if row.metric == "shift" and row.length == 8192]
+    [row] = [
+        row
+        for row in kept_run(ROOT, run).rows
+        if row.metric == "shift" and row.length == 8192 and row.is_whole
+    ]
     return row.value or 0.0
 
 

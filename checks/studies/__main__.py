@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,19 +77,20 @@ def longbench_files(folder: Path) -> Path:
 
 def start(name: str, out: Path, data: Path) -> int:
     """The process of a study. It begins as a copy of this one, so that torch is imported once for all."""
+    sys.stdout.flush()
     if process := os.fork():
         return process
     code = 1
     try:
-        with _log(name, out).open("w") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
+        sys.stdout = sys.stderr = log = _log(name, out).open("w", buffering=1)
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
         takes_data = name in {*TABLES, "tables"} and "data" in study_named(name).takes
         words = ["reproduce", name, "--scale", "smoke", "--out", str(out / name), "--overwrite"]
         code = lengthwise([*words, "--data", str(data)] if takes_data else words)
-        sys.stdout.flush()
-        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
@@ -114,7 +116,8 @@ def run_all(names: Sequence[str], out: Path, data: Path, jobs: int) -> Iterator[
             name = waiting.pop(0)
             running[start(name, out, data)] = name
         process, status, used = os.wait3(0)
-        yield ended(running.pop(process), out, status, used.ru_utime + used.ru_stime)
+        if process in running:
+            yield ended(running.pop(process), out, status, used.ru_utime + used.ru_stime)
 
 
 def _lacking(name: str, folder: Path) -> Iterator[str]:

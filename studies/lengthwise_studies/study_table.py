@@ -63,6 +63,10 @@ OWN = {
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "when": ("paper.when:STUDY", "starts that can profit from the term; twenty held-out books (an hour)"),
+    "pretraining": (
+        "paper.pretraining:STUDY",
+        "the term after 4 and 10 times as much pretraining (two hours)",
+    ),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""

@@ -32,7 +32,7 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, read_results
-from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
+from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 _CODE = re.compile(r"(<!-- code: (\S+) as (\S+) -->\n).*?(<!-- end of code -->)", flags=re.DOTALL)
@@ -82,6 +82,14 @@ def _index(root: Path, which: str) -> Table:
     return paper_index.kept_index(root, which)
 
 
+def _pretraining(root: Path) -> Table:
+    from lengthwise_studies.paper.pretraining import SOURCES, cost_table
+
+    kept = kept_runs(results_folder(root))
+    runs = {table: f"{table}-laptop" for table, _ in SOURCES.values()}
+    return cost_table({table: kept[run].results for table, run in runs.items() if run in kept})
+
+
 def _table1(results: Results, which: str) -> Table:
     from lengthwise_studies.paper import table1
 
@@ -105,6 +113,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-plans": lambda root: _from("recipe_tables").plans_table(),
     "recipe-runs": lambda root, name: _from("recipe_tables").runs_table(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
+    "pretraining": _pretraining,
     "paper-index": _index,
     "paper-temperatures": lambda root, name: _from("temperatures").temperatures_table(kept_run(root, name)),
     "kept": lambda root, name, number, *where: _from("kept_tables").kept_table(

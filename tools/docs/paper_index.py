@@ -152,7 +152,7 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
             found.append((f"Table 1, {who} models", "table1", papers))
     for run, judged in table_runs(root):
         label = ", ".join(filter(None, (run.table.label, run.variant)))
-        found.append((label, run.table.name, judged))
+        found.append((label, run.table.in_study or run.table.name, judged))
     found.append(("SmolLM2-135M, T = 8,192", "python -m lengthwise_studies.real", _on_real(root)))
     assert len({label for label, _, _ in found}) == len(found)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lengthwise_studies.paper.pretraining import PRETRAINED
 from lengthwise_studies.paper.rebuttal import CREAM_TABLE, RANGES_TABLE, TRUNCATION_TABLE, WITHIN_TABLE
 from lengthwise_studies.paper.tables import (
     TABLE2,
@@ -19,8 +20,9 @@ from lengthwise_studies.skeleton import Study
 
 _PAPERS = (TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE9, TABLE10, TABLE11)
 _REBUTTALS = (CREAM_TABLE, RANGES_TABLE, TRUNCATION_TABLE, WITHIN_TABLE)
-TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, WHEN, TWENTY_TABLE)}
-"""Every table of the paper and its rebuttal, and two of ours, by the name of its study."""
+_OURS = (WHEN, TWENTY_TABLE, *PRETRAINED.values())
+TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, *_OURS)}
+"""Every table of the paper and its rebuttal, and those of ours, by its name."""
 ALL = Study(
     title="The tables of the paper and its rebuttal",
     parts=tuple(table.part(f"parts/{table.name}") for table in (*_PAPERS, *_REBUTTALS)),

@@ -35,6 +35,7 @@ class PaperTable:
 
     `label` names it in one line, `shows` says what the paper does and finds. A table that `follows` training measures
     after the paper's 50 and 100 steps too. With `equal_time` arms train equally long instead of equally many steps.
+    `in_study` is the study that it is a part of; "" for one of its own name.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PaperTable:
     claims: tuple[Claim[Paired], ...]
     follows: bool = False
     equal_time: bool = False
+    in_study: str = ""
     sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
 
     @property

@@ -120,6 +120,7 @@ WHEN = PaperTable(
 )
 TWENTY_TABLE = PaperTable(
     name="twenty",
+    in_study="when",
     label="Ours, twenty books",
     title="Does the term help on twenty held-out books?",
     shows="The pretrained models did not read these twenty books. With EABF each arm has its best "

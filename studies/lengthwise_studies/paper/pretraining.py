@@ -1,0 +1,88 @@
+"""Does more pretraining change what the term costs? Starts of CLEX that were pretrained 4 and 10 times as long.
+
+`when` has the same arms from starts of 300 and of 700 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lengthwise.report.tables import Cell, Table
+from lengthwise.results import Results
+from lengthwise_studies.paired_claims import range_over_seeds
+from lengthwise_studies.paper.methods import CLEX, ENTROPY, PLAIN, SCE, controlled_arms
+from lengthwise_studies.paper.paper_table import PaperTable
+from lengthwise_studies.paper.sizes import SIZES, loss
+from lengthwise_studies.paper.statements import OURS, Setting, claim
+from lengthwise_studies.paper.when import EARLY, USUAL
+from lengthwise_studies.skeleton import Study
+
+TIMES = (1, 2, 4)
+
+
+def _table(steps: int) -> PaperTable:
+    """The extension alone, plain CE, SCE and its entropy, from starts of so many steps."""
+    setting = Setting(
+        name=f"CLEX, {steps:,} steps",
+        adjustment=CLEX,
+        start=(("steps", steps),),
+        basic=lambda adjustment, size: controlled_arms(adjustment, size)[:4],
+    )
+    return PaperTable(
+        name=f"pretraining-{steps}",
+        label=f"Ours, {steps:,} steps",
+        title=f"What does the term cost after {steps:,} steps of pretraining?",
+        shows=f"The start was pretrained for {steps:,} steps; those of all other tables for 700.",
+        settings=(setting,),
+        claims=tuple(
+            claim(OURS, f"{SCE} lowers the loss at {n}T", loss(n), "lower", of=setting, like="Table 4")
+            for n in (2, 4)
+        ),
+        in_study="pretraining",
+        # Other scales start from models that are not ours.
+        sizes={name: SIZES[name] for name in ("default", "laptop", "smoke")},
+    )
+
+
+PRETRAINED = {steps: _table(steps) for steps in (2800, 7000)}
+"""Steps of pretraining -> the table of its starts."""
+STUDY = Study(
+    title="Does more pretraining change what the term costs?",
+    parts=tuple(table.part(f"parts/{steps}") for steps, table in PRETRAINED.items()),
+    lead=("The term on starts that were pretrained 4 and 10 times as long as those of all other tables.",),
+    takes=("seeds", "steps"),
+)
+SOURCES = {
+    300: ("when", EARLY),
+    700: ("when", USUAL),
+    **{steps: (table.name, table.settings[0]) for steps, table in PRETRAINED.items()},
+}
+"""Steps of pretraining -> the table that has its starts, and their setting."""
+
+
+def cost_table(results: Mapping[str, Results]) -> Table:
+    """What the term and its entropy alone add to the loss of plain CE, by steps of pretraining.
+
+    `results` are those of the tables in `SOURCES`; starts that were not run are left out.
+    """
+    rows: list[list[Cell]] = []
+    for steps, (table, setting) in SOURCES.items():
+        of = results.get(table)
+        differences = of.select(reference=setting.arm(PLAIN)) if of else []
+        if of is None or not differences:
+            continue
+        cells: list[Cell] = []
+        for arm in (SCE, ENTROPY):
+            own = [row for row in differences if row.arm == setting.arm(arm)]
+            for times in TIMES:
+                wanted = [row for row in own if loss(times).is_in(row, of.config["size"]["trained"])]
+                cells.append(range_over_seeds(wanted, signed=True))
+        rows.append([f"{steps:,}", len({row.seed for row in differences}), *cells])
+    heads = [f"{arm} at {times}T" for arm in (SCE, ENTROPY) for times in TIMES]
+    return Table(
+        columns=["steps of pretraining", "pretrainings", *heads],
+        rows=rows,
+        notes=[
+            "Nats above plain CE. Means over pretrainings; in brackets the extremes."
+        ],
+    )

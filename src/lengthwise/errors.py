@@ -82,7 +82,7 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of a library's error, with the next ones while it ends in a colon or comma; cut where it is long."""
+    """The first line of a library's error, with the next ones while it ends in a colon or comma; cut where long."""
     said = ""
     for line in filter(None, map(str.strip, str(error).splitlines())):
         said = f"{said} {line}".strip()

@@ -36,4 +36,5 @@ def test_a_study_is_good_with_exit_code_0_and_a_page(tmp_path: Path, monkeypatch
     assert [one.name for one in found.values() if one.good] == ["well"]
     assert found["well"].said == "well begins"
     assert "no such thing" in found["raises"].said
-    assert found["killed"].seconds >= 1
+    # Of a processor, where the kernel counts in ticks.
+    assert 0.5 < found["killed"].seconds < 2

@@ -116,16 +116,13 @@ class Perplexity(WindowMeasurement):
         pairs = list(zip(self.read(model, items, readings), labels, strict=True))
         # Segment by segment, so that an error names its own.
         for own in in_groups(pairs, len(pairs) // len(items)):
-            scores = torch.cat(
-                [_scores(read, each, index * length) for index, (read, each) in enumerate(own)]
-            )
+            found = [_scores(read, each, index * length) for index, (read, each) in enumerate(own)]
+            scores = torch.cat(found)
+            losses = scores[:, KNOTS.index(1.0), 0] if want is Want.ROWS else scores
+            sums: Record = {"tempered": scores.sum(dim=0).flatten().tolist()}
             if want is Want.LOSS:
-                yield {"targets": len(scores), "loss": scores.sum().item()} | self._by_position(
-                    scores, length
-                )
-            else:
-                record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
-                yield record | self._by_position(scores[:, KNOTS.index(1.0), 0], length)
+                sums = {"loss": scores.sum().item()}
+            yield {"targets": len(scores), **sums, **self._by_position(losses, length)}
 
     def _by_position(self, losses: Tensor, length: int) -> Record:
         """The losses by bin of the position, at the greatest length."""

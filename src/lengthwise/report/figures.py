@@ -109,10 +109,8 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             numbers[row.metric].append((colors[label], label, row))
     if "excess" not in points:
         return None
-    excess, benefit = (
-        "Sound? Loss with all minus\nloss with recent context",
-        "Used? Benefit of a\nrepeated passage",
-    )
+    excess = "Sound? Loss with all minus\nloss with recent context"
+    benefit = "Used? Benefit of a\nrepeated passage"
     panels = {excess: "excess", benefit: "benefit"}
     limits = {"sound up to": numbers["sound_up_to"], "used up to": numbers["used_up_to"]}
 

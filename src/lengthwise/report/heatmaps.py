@@ -39,10 +39,8 @@ def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
     columns = min(3, len({row.length for row in rows}))
     lines = -(-len(panels) // columns)
     title = "Disagreement (Jeffreys) of two context lengths"
-    with drawn(height=0.45 + lines * (1.3 + 5.7 / max(2, columns)), panels=(lines, columns)) as (
-        figure,
-        grid,
-    ):
+    height = 0.45 + lines * (1.3 + 5.7 / max(2, columns))
+    with drawn(height=height, panels=(lines, columns)) as (figure, grid):
         for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
             both = cells | {(other, one): value for (one, other), value in cells.items()}
             _draw(axes, both, unit=unit, top=top or 1)

@@ -143,10 +143,8 @@ class PairCollator:
         if wrong is not None:
             other = next((size for size in sizes if size != wrong), None)
             several = "" if other is None else f", others {other}"
-            exact, some = (
-                f"{least} in each: length + the last offset",
-                f"one size of {least} or more, or offsets",
-            )
+            exact = f"{least} in each: length + the last offset"
+            some = f"one size of {least} or more, or offsets"
             raise UsageError(
                 f"stretches have {wrong} tokens{several}",
                 expected=exact if fixed else some,

@@ -118,10 +118,8 @@ class Recipe(Settings):
         if self.positions is not None and (target := self.positions.target_length) <= self.length:
             yield f"positions.target_length = {target}: expected more than length = {self.length}"
         # At least one row has to be paired: 0 < length - offset - min_context.
-        truncates, least = (
-            self.views == "truncation",
-            least_context(self.views, self.length, self.min_context),
-        )
+        truncates = self.views == "truncation"
+        least = least_context(self.views, self.length, self.min_context)
         most, last = self.length - (2 if truncates else 1), self.length - least - 1
         low, high = self.offsets or (1, last)
         if not 0 <= least <= most:

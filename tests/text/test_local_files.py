@@ -182,6 +182,7 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "quotes.csv": (b'n,text\n1,"x"y\n', "line 2", "unreadable file"),
     "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
     "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),
+    "stream.jsonl.gz": (gzip.compress(JSONL.encode())[:10] + b"\xff" * 40, "Error -3", "unreadable file"),
     "list.jsonl": (b'{"text": ["x", "y"]}\n', "line 1: 'text' is a list", "row whose 'text' is no text"),
 }
 

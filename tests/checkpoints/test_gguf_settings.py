@@ -174,6 +174,12 @@ def test_what_is_not_rebuilt_is_refused(more, without, words, tmp_path):
     assert f"llama.cpp:{path}" in str(caught.value.fix)
 
 
+def test_a_window_that_only_the_class_has_is_refused(tmp_path: Path) -> None:
+    more = {"attention.sliding_window": None}
+    with pytest.raises(UsageError, match="without attention"):
+        load(str(write_gguf(tmp_path / "made.gguf", made("gemma3_text"), tiny_tokenizer(), more=more)))
+
+
 def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
     more = {
         "logit_scale": 1.0, "attention.causal": True, "attention.sliding_window": 0, "expert_used_count": 0,

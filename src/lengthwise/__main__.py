@@ -2,7 +2,16 @@
 
 import sys
 
-from lengthwise.cli.main import run
+
+def main() -> int:
+    """`lengthwise.cli.main.run`, and Ctrl-C while that is imported."""
+    try:
+        from lengthwise.cli.main import run
+    except KeyboardInterrupt:
+        print("lengthwise: interrupted", file=sys.stderr)
+        return 130
+    return run()
+
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

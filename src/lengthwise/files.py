@@ -86,6 +86,20 @@ def named_path(name: str | Path, *, what: str) -> Path:
     return path
 
 
+def file_to_write(name: str | Path, *, what: str) -> Path:
+    """The path of a file that is written later; UsageError, before the work for it, if it could not be written."""
+    path = named_path(name, what=what)
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if path.is_dir() or not (there == path or there.is_dir()) or not os.access(there, os.W_OK):
+        kind = "a folder" if there.is_dir() else "a file"
+        closed = "" if os.access(there, os.W_OK) else " that cannot be written"
+        raise UsageError(
+            f"{what} {path} cannot be written: {there} is {kind}{closed}",
+            expected="a file, in a folder that can be written",
+        )
+    return path
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content: about a second for a gigabyte."""
     with path.open("rb") as stream:

@@ -63,15 +63,20 @@ def to_yaml(value: Mapping[str, Any]) -> str:
 def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Apply `section.key=value` assignments (values are YAML) to a copy of `settings`.
 
-    UsageError for an assignment without `=`, or a path through something that is not a section.
+    UsageError for an assignment without `=`, a path that is given twice, or one through what is no section.
     """
+    seen: set[str] = set()
     result = copy.deepcopy(dict(settings))
     for assignment in assignments:
         path, sign, text = assignment.partition("=")
         source = f"--set {shown(assignment)}"
         if not sign or not path:
             raise UsageError(f"{source} has no value", expected="section.key=value")
-        *sections, key = path.replace("-", "_").split(".")
+        path = path.replace("-", "_")
+        if path in seen:
+            raise UsageError(f"{source}: {path} is given twice", expected="one value", fix="leave one out")
+        seen.add(path)
+        *sections, key = path.split(".")
         target = result
         for section in sections:
             inner = target.setdefault(section, {})

@@ -50,3 +50,26 @@ def test_test_cases_need_a_gate(on_text: Callable[..., Any]) -> None:
     done = on_text("ppl", "--junit", "out.xml")
     assert done.code == 2
     assert "--junit needs a threshold" in done.err
+
+
+def test_a_summary_that_cannot_be_written_costs_no_result(on_text, tmp_path, monkeypatch, caplog):
+    """As in a container that gets the variable of the machine outside."""
+    monkeypatch.setenv(SUMMARY, str(tmp_path / "gone" / "summary.md"))
+    done = on_text("ppl", "--lengths", 16, "--windows", 2, "--fail-above", 1e9)
+    assert done.code == 0, done
+    assert "no step summary" in caplog.text
+    assert done.out
+
+
+def test_numbers_before_another_word(lengthwise, model, text):
+    words = (*text, "--windows", 2, "--json")
+    rows = [
+        lengthwise(*line).json["rows"]
+        for line in (
+            ("ppl", model, "--lengths", 16, "--lengths", 32, *words),
+            ("ppl", *words, "--lengths", 16, 32, model),
+            ("ppl", *words, "--lengths=16", 32, model),
+        )
+    ]
+    assert {row["length"] for row in rows[0]} == {16, 32}
+    assert rows[0] == rows[1] == rows[2]

@@ -5,6 +5,7 @@ A program's own handler of SIGTERM stays, and a forked worker ends at once.
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lengthwise.__main__ import main
+from lengthwise.cli.main import run
 from lengthwise.results import read_results
 
 SIGNALS = pytest.mark.parametrize(
@@ -104,3 +107,32 @@ def test_a_fork_ends_at_once():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class _Stopped:
+    """What finds modules, and gets Ctrl-C."""
+
+    @staticmethod
+    def find_spec(*_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_while_the_command_is_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.delitem(sys.modules, "lengthwise.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Stopped])
+    assert main() == 130
+    assert capsys.readouterr().err == "lengthwise: interrupted\n"
+
+
+@pytest.mark.parametrize(("kind", "says"), [("full", "No space left"), ("closed", "Broken pipe")])
+def test_standard_output_that_takes_nothing_more(kind, says, monkeypatch, capsys):
+    target: Any = "/dev/full"
+    if kind == "closed":
+        reader, target = os.pipe()
+        os.close(reader)
+    with open(target, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert run(["ls", "models", "--json"]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert says in said

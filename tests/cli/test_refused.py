@@ -23,6 +23,8 @@ MODELS = {
     "cp longqlra": (2, "did you mean 'longqlora'"),
     "merge nothing --out merged": (3, "nothing is not the folder of a finished training run"),
     "difference {model} {model}": (2,),
+    "difference {model} {model} --json --format csv": (2, "--json", "--format csv"),
+    "import {model} --out run --resume": (2, "--resume"),
 }
 BLANK = {
     f"ppl '' {M}": (2, "model"),
@@ -41,7 +43,11 @@ VALUES = {
     "measure": (2, "MODEL requires an argument"),
     f"measure {{model}} {M} --estimator latice": (2, "latice", "lattice", "paper"),
     f"measure {{model}} {TEXT} --lengths many": (2, "--lengths", "many"),
-    f"measure --lengths 16 32 {{model}} {TEXT}": (2, "MODEL requires", "write other words before them"),
+    f"measure --lengths 16 2k {{model}} {TEXT}": (2, "--lengths", "2k"),
+    **{
+        f"ppl {{model}} {M} --fail-above 9 --junit {place}": (2, "--junit")
+        for place in ("''", "{text}", "{recipe}/file.xml")
+    },
     f"measure {{model}} {TEXT} --lengths 0": (2, "lengths is 0", "greater than or equal to"),
     f"measure {{model}} {TEXT} --windows 0": (2, "windows is 0", "greater than or equal to 1"),
     f"measure {{model}} {M} --seed -1": (2, "seed is -1", "greater than or equal to 0"),
@@ -84,6 +90,7 @@ RECIPES = {
     "train {recipe} --out run --set length=4096": (2, "the text is too short"),
     """train {recipe} --out run --set "data.corpus=''" """: (2, "corpus"),
     """train {recipe} --out run --set "model=' '" """: (2, "model"),
+    "train {recipe} --out run --set steps=2 --set steps=3": (2, "steps is given twice"),
     "train {recipe}": (2, "training needs a folder", "--out"),
 }  # fmt: skip
 EXTENDING = {

@@ -46,10 +46,19 @@ def difference(
     from lengthwise.report.writers import to_csv, written
 
     limits = gates.limits(fail_above, fail_use, junit=junit)
+    given = {"--format": format, "--reference": reference, "--metric": metric or None}
+    shaped = [name for name, value in given.items() if value is not None]
+    if as_json and format is not None:
+        raise UsageError(f"--json and --format {format}", expected="one of them")
     pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
         from lengthwise.measure.comparison import comparison_of_kept
 
+        if shaped:
+            raise UsageError(
+                f"{', '.join(shaped)} with kept predictions, which are compared as their models would be",
+                fix="leave them out; --json gives all numbers",
+            )
         found = comparison_of_kept(*pair)
         return print_judged(found, Output(as_json=as_json), gates.judged(found, limits), junit)
     if limits:

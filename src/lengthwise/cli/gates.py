@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import Parameter
 
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
-from lengthwise.files import atomic_write_text, named_path
+from lengthwise.files import atomic_write_text, file_to_write, named_path
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.results import Results
+
+logger = logging.getLogger(__name__)
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable of GitHub Actions that names the file of a step's summary."""
@@ -48,6 +51,8 @@ def limits(
     found = {name: value for name, value in given.items() if value is not None}
     if junit is not None and not found:
         raise UsageError("--junit needs a threshold to report on", fix="add --fail-above VALUE")
+    if junit is not None:
+        file_to_write(junit, what="--junit")
     return found
 
 
@@ -211,5 +216,9 @@ def _write_summary(place: str, results: Results, gates: Sequence[Gate]) -> None:
         "</details>",
         "",
     ]
-    with open(place, "a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    try:
+        with open(place, "a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        # In a container the variable may name a file of the machine outside.
+        logger.warning("no step summary: %s names %s: %s", SUMMARY, place, error.strerror)

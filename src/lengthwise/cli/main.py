@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from keyword import iskeyword
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
 from lengthwise.cli import verbs
-from lengthwise.cli.options import SEVERAL, with_fields
+from lengthwise.cli.options import one_by_one, with_fields
 from lengthwise.cli.output import in_plain_signs
 from lengthwise.errors import (
     TERMINATED,
@@ -61,7 +61,7 @@ def run(words: Sequence[str] | None = None) -> int:
     `EXIT_CODES` says what each means. A bug keeps its traceback, which gives 1; with --verbose every error shows its
     own.
     """
-    words = sys.argv[1:] if words is None else list(words)
+    words = one_by_one(sys.argv[1:] if words is None else words)
     # At its import bitsandbytes warns about a kernel for 4-bit weights, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
@@ -70,7 +70,10 @@ def run(words: Sequence[str] | None = None) -> int:
     # A sentence, without the line of code that it comes from.
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
-        return command_line(words)(words, exit_on_error=False, print_error=False) or 0
+        code = command_line(words)(words, exit_on_error=False, print_error=False) or 0
+        # Not at the exit of the interpreter, which shows a traceback.
+        sys.stdout.flush()
+        return code
     except (Exception, KeyboardInterrupt) as error:
         code, message = _explained(error)
         if not {"-v", "--verbose"}.isdisjoint(words):
@@ -109,9 +112,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
             return TERMINATED, f"terminated: {error}".removesuffix(": ")
         case KeyboardInterrupt():
             return Interrupted.exit_code, "interrupted"
-        case MissingArgumentError() if not set(SEVERAL).isdisjoint(error.root_input_tokens or ()):
-            fix = f"{' and '.join(SEVERAL)} take all that follows them: write other words before them"
-            return UsageError.exit_code, f"{error}\nfix: {fix}"
+        case OSError() if (failed := _closed_output()) is not None:
+            return LengthwiseError.exit_code, f"cannot write standard output: {failed.strerror}"
         case CycloptsError():
             return UsageError.exit_code, str(error)
         case LengthwiseError():
@@ -123,6 +125,17 @@ def _explained(error: BaseException) -> tuple[int, str]:
         "fix: lower --batch-size or the greatest --lengths, take a smaller --dtype (bfloat16), or for training "
         "batch.micro in the recipe; --dry-run estimates the need"
     )
+
+
+def _closed_output() -> OSError | None:
+    """Why standard output takes nothing more, if so: a full disk, or a pipe whose reader has ended (`| head`)."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left goes nowhere; otherwise the interpreter fails on it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
 
 
 def command_line(words: Sequence[str]) -> App:

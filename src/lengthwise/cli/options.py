@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from inspect import Parameter as Argument
 from typing import Annotated, Any, get_type_hints
 
@@ -42,8 +43,25 @@ _GROUPS = {
 }
 # The text comes first; what all measurements or all endpoints have in common comes last.
 _LAST = ("windows", "seed", "batch_size", "bos", *ServerOptions.model_fields)
-SEVERAL = ("--lengths", "--depths")
-"""Options that take several values, as in --lengths 256 512."""
+_SEVERAL = ("--lengths", "--depths")
+"""Options that take several numbers, as in --lengths 256 512."""
+_NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?[a-z]?", re.IGNORECASE)
+"""A number, or what is meant as one (2k)."""
+
+
+def one_by_one(words: Sequence[str]) -> list[str]:
+    """The words with `--lengths 256 512` as `--lengths 256 --lengths 512`: what is no number is of another option."""
+    found, option = list[str](), None
+    for word in words:
+        name = word.partition("=")[0]
+        if name in _SEVERAL:
+            option = name
+        elif found and option is not None and _NUMBER.fullmatch(word):
+            found += [option] if found[-1] != option else []
+        else:
+            option = None
+        found.append(word)
+    return found
 
 
 def with_fields(
@@ -98,7 +116,6 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
                 else []
             )
             marks.append(Parameter(help=" ".join([*field.description.split(), *only])))
-        marks += [Parameter(consume_multiple=True)] if f"--{name}" in SEVERAL else []
         kind = Argument.POSITIONAL_ONLY if field.is_required() else Argument.KEYWORD_ONLY
         marks += [] if field.is_required() else _GROUPS.get(owner, [])
         default = Argument.empty if field.is_required() else field.default

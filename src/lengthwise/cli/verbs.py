@@ -150,7 +150,7 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = Fal
     print_plan(merge_run(run, out, dtype=dtype), as_json=as_json, caption="what was done")
 
 
-def import_(source: str, *, output: Output) -> None:
+def import_(source: str, *, out: str, overwrite: bool = False, as_json: AsJson = False) -> None:
     """Make a run folder of what lm-eval wrote, for report and difference.
 
     lm-eval runs with any of its backends (vLLM, a server, transformers) and --log_samples. Scores get intervals over
@@ -158,6 +158,8 @@ def import_(source: str, *, output: Output) -> None:
 
     Args:
         source: The folder with results_*.json and samples_*.jsonl, below lm-eval's --output_path.
+        out: Run folder to write.
+        overwrite: Replace the earlier run in --out.
 
     Examples:
         lm_eval run --model vllm --model_args pretrained=MODEL --tasks ruler --log_samples --output_path out
@@ -166,8 +168,7 @@ def import_(source: str, *, output: Output) -> None:
     """
     from lengthwise.evaluation.lm_eval_output import import_lm_eval
 
-    target = needed(output.out, "the run", "runs/NAME")
-    print_results(import_lm_eval(source, target, overwrite=output.overwrite), output)
+    print_results(import_lm_eval(source, out, overwrite=overwrite), Output(out=out, as_json=as_json))
 
 
 def report(

@@ -164,6 +164,25 @@ def test_what_has_no_end_fades_and_says_so() -> None:
     assert len(boxes(card_of([limit(table, USED, max_positions=LENGTH)]), "sound")) == 2
 
 
+def test_a_stretch_behind_a_gap_is_drawn_and_said() -> None:
+    run = limit(SOUND, USED)
+    gap = {"model": "m", "task": "limit", "length": LENGTH, "unit": "tokens", "documents": 6}
+    for metric, begin, end in (("not_sound", 10752, 12000), ("sound_again", 12000, 16000)):
+        run.rows.append(Row(metric=metric, value=float(end), position=begin, position_end=end, **gap))
+    card = card_of([run])
+    solid, pale, again = boxes(card, "sound")
+    assert again.opacity == pale.opacity < solid.opacity
+    scale = solid.width / 10368
+    assert again.x == pytest.approx(solid.x + scale * 12000)
+    assert again.width == pytest.approx(scale * 4000)
+    assert "again" in words(card)
+    assert "sound up to 10,496 [10,368, 10,752] and again from 12,000 to 16,000" in card.sentence
+    [bar] = [line for line in markdown(card).splitlines() if line.startswith("sound up to")]
+    # 40 blocks are 16,384 tokens: solid, pale, the gap, pale.
+    assert f"{'█' * 25}░   {'░' * 10}" in bar
+    assert len(boxes(card_of([limit(SOUND, USED)]), "sound")) == 2
+
+
 def test_a_number_without_interval_is_pale() -> None:
     card = card_of([limit({"value": 10496.0}, USED)])
     [bar] = boxes(card, "sound")

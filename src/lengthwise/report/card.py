@@ -18,8 +18,8 @@ from lengthwise.report.tables import row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.yaml_text import to_yaml
 
-LIMITS = {"sound_up_to": ("sound up to", "sound"), "used_up_to": ("used up to", "used")}
-"""Metric -> its label and tone."""
+LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone, f"{tone}_again") for tone in ("sound", "used")}
+"""Metric -> its label, its tone, and the metric of its stretch behind a gap."""
 _BLOCKS, _MOST_BINS = 40, 12
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
 
@@ -145,8 +145,9 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     # Where a table of positions ends there is no more to find.
     whole = table is not None and length > table - 4 * _bin(run)
     ends, whys = (length, length - passage), said(run).more
-    for (metric, (label, tone)), end, why in zip(LIMITS.items(), ends, whys, strict=True):
+    for (metric, (label, tone, again)), end, why in zip(LIMITS.items(), ends, whys, strict=True):
         [row] = [row for row in run.rows if row.metric == metric and row.is_headline]
+        behind = [(row.position or 0, row.position_end or 0) for row in run.rows if row.metric == again]
         line = Line(label, tone, row.value, "not known", why.rpartition("known: ")[2], end=end, side=side)
         if row.value is not None:
             low, high, least = row.ci_low, row.ci_high, bool(row.at_least)
@@ -154,14 +155,16 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
             if low is not None and high is not None:
                 interval = f"[{low:,.0f}, {'open' if unended else f'{high:,.0f}'}]"
             line = line.known(row, f"{'≥ ' if least else ''}{row.value:,.0f}", interval)
-            line = line._replace(open=unended, at_least=least)
+            line = line._replace(open=unended, at_least=least, again=next(iter(behind), None))
         found.append(line)
     return found
 
 
 def _words(line: Line) -> str:
-    """A number with its interval."""
-    return " ".join(filter(None, (line.label, line.text, line.small if line.value is not None else "")))
+    """A number with its interval, and the stretch behind a gap."""
+    again = "" if line.again is None else "and again from {:,} to {:,}".format(*line.again)
+    known = line.small if line.value is not None else ""
+    return " ".join(filter(None, (line.label, line.text, known, again)))
 
 
 def _sentence(name: str, lines: Sequence[Line]) -> str:
@@ -313,8 +316,10 @@ def _blocks(line: Line, top: float) -> str:
         return "?".ljust(_BLOCKS)
     low = line.low if line.low is not None else line.value if line.tone == "claimed" else 0.0
     high = line.end if line.open else line.value if line.high is None else line.high
-    solid, pale = (round(_BLOCKS * max(0.0, each) / top) for each in (low, high))
-    return ("█" * solid + "░" * (pale - solid) + ("→" if line.open else "")).ljust(_BLOCKS)
+    ends = (low, high, *(line.again or (0, 0)))
+    solid, pale, begin, end = (round(_BLOCKS * max(0.0, each) / top) for each in ends)
+    shades = ("█" if n < solid else "░" if n < pale or begin <= n < end else " " for n in range(_BLOCKS))
+    return f"{''.join(shades).rstrip()}{'→' if line.open else ''}".ljust(_BLOCKS)
 
 
 def model_index(run: Results) -> str:

@@ -75,6 +75,8 @@ class Line(NamedTuple):
     """Whether measuring ended before the interval did."""
     at_least: bool = False
     """Whether the number is where measuring ended."""
+    again: tuple[int, int] | None = None
+    """The stretch behind a gap where it is so once more."""
     side: str = ""
     """Whose it is, of two models."""
 
@@ -183,7 +185,7 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         yield Words(left + scale * tick, below, f"{tick:,}", 17, "quiet", anchor="middle")
 
 
-def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[Box]:
+def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[Box | Words]:
     if line.value is None:
         yield Box(x, y, scale * line.end, height, "page")
         yield Box(x, y, scale * line.end, height, "quiet", frame=True)
@@ -200,6 +202,12 @@ def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterato
         yield Box(x + high + step * FADE / 9, y, FADE / 9, height, line.tone, PALE * (0.9 - step / 10))
     if not line.at_least:
         yield Box(x + value - 2, y - height / 10, 4, 1.2 * height, "text")
+    if line.again is not None:
+        # It has no interval of its own, and begins where that of the number ends.
+        begin, end = max(high, scale * line.again[0]), scale * line.again[1]
+        yield Box(x + begin, y, max(0.0, end - begin), height, line.tone, PALE)
+        if end - begin > 60:
+            yield Words(x + (begin + end) / 2, y + height / 2 + 5, "again", 15, anchor="middle")
 
 
 def svg(drawing: Sequence[Box | Words], alt: str) -> str:

@@ -1,7 +1,8 @@
 """What mkdocs does besides.
 
 Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints,
-options and words of commands nowhere. Intervals get a line of their own where room is short.
+options and words of commands nowhere. Intervals get a line of their own where room is short. Long names of rows get
+room.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _COMMANDS_OR_OPTION = re.compile(rf'(<div class="language-bash\b.*?</div>)|{_OPT
 # A browser may break after each hyphen. Words longer than this do not fit on a phone.
 _HYPHENATED = re.compile(r"(?<![\w./-])(?=[\w./]*-)[\w./-]{2,36}(?![\w./-])(?![^<]*>)")
 _INTERVAL = re.compile(r"(?<=\d )\[[^\[\]<]*\](?=</td>)")
+_LONG_ROW = re.compile(r"(?<=<tr>\n)<td(?=>[^<]{15})")
 ROOT = Path(__file__).parents[1]
 
 
@@ -41,7 +43,10 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Break long names in table cells after a slash, colons or an underscore. Keep options and intervals whole."""
+    """Break long names in table cells after a slash, colons or an underscore. Keep options and intervals whole.
+
+    Mark first cells with more than a few letters as `row`.
+    """
     kept = r'<span class="option">\g<0></span>'
     html = _COMMANDS_OR_OPTION.sub(
         lambda found: _HYPHENATED.sub(kept, found[0]) if found[1] else found.expand(kept), html
@@ -51,4 +56,4 @@ def on_page_content(html: str, **_: Any) -> str:
         spaced = _INTERVAL.sub(r'<span class="interval">\g<0></span>', cell[0])
         return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), spaced)
 
-    return _CELL.sub(broken, html)
+    return _LONG_ROW.sub('<td class="row"', _CELL.sub(broken, html))

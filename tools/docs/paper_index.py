@@ -68,14 +68,14 @@ def tables_index(root: Path) -> Table:
     rows: list[list[Cell]] = [
         [label, study, len(judged), *_counts(judged)] for label, study, judged in every_table(root)
     ]
-    heads = [f"{REPRODUCED}: {term}" for term in TERMS]
-    return Table(columns=["table", "study", "claims", *heads, *COLUMNS], rows=rows)
+    return Table(columns=["table", "study", "claims", REPRODUCED, *COLUMNS], rows=rows)
 
 
 def _counts(judged: list[Judged]) -> list[Cell]:
     reproduced = Counter(one.claim.term for one in judged if one.verdict in (REPRODUCED, HOLDS))
     others = Counter(one.verdict for one in judged)
-    return [*(reproduced[term] or "" for term in TERMS), *(others[verdict] or "" for verdict in COLUMNS)]
+    said = ", ".join(f"{reproduced[term]}: {term}" for term in TERMS if reproduced[term])
+    return [said, *(others[verdict] or None for verdict in COLUMNS)]
 
 
 def headline_table(root: Path) -> Table:
@@ -94,7 +94,7 @@ def headline_table(root: Path) -> Table:
 
     def line(name: str, own: list[Judged]) -> list[Cell]:
         counts = Counter(one.verdict for one in own)
-        return [name, len(own), *(counts[verdict] or "" for verdict in shown)]
+        return [name, len(own), *(counts[verdict] or None for verdict in shown)]
 
     papers, ours = (
         [one for one in judged if (one.claim.place == OURS) == is_ours] for is_ours in (False, True)
@@ -183,7 +183,7 @@ def kept_index(root: Path, which: str) -> Table:
         verdicts = [row[-1] for row in kept.verdicts()]
         hold, fail = verdicts.count(HOLDS), verdicts.count(FAILS)
         counts = (len(verdicts), hold, fail, len(verdicts) - hold - fail)
-        rows.append([about, kept.command, *(each or "" for each in counts)])
+        rows.append([about, kept.command, *(each or None for each in counts)])
     return Table(
         columns=["item", "study", "claims", "hold", "do not hold", "in part, or not decided"], rows=rows
     )

@@ -75,8 +75,9 @@ def test_every_picture_says_what_it_shows():
 
 
 def pictures(page: Path) -> list[tuple[str, str]]:
-    """Alternative text and file of every picture."""
-    return re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page))
+    """Alternative text and file of every picture, of one that a phone is given instead too."""
+    found = re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page))
+    return found + [(found[0][0], path) for path in re.findall(r'srcset="([^"]+)"', prose(page))]
 
 
 def test_the_navigation_has_every_page():

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from lengthwise.report.drawing import curves_of
+import pytest
+
+from lengthwise.report.drawing import NARROW, WIDTH, curve_picture, curves_of
 from lengthwise.report.tables import series_names
 from lengthwise.results import Row
 
@@ -48,3 +51,16 @@ def test_seeds_become_faint_curves_and_their_mean() -> None:
     assert mean.x == [128], "256 has one seed only"
     assert mean.y == [2.0]
     assert [curve.style for curve in (first, second, mean, other)] == [0, 0, 0, 1]
+
+
+def test_on_a_phone_panels_lie_below_one_another() -> None:
+    curves = curves_of([row(128, 1.0), row(256, 2.0)], by_length)
+    panels = {"left": curves, "right": curves}
+    found = curve_picture(panels, name="p", title="t", across="a", up="u", caption="c")
+    assert found is not None
+    for svg, width, names in ((found.svg, WIDTH, "p-axes_"), (found.narrow, NARROW, "p-narrow-axes_")):
+        across, down = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
+        assert across == pytest.approx(72 * width)
+        # A panel is 2.7 inches high.
+        assert (down > 2 * 2.7 * 72) == (width == NARROW)
+        assert svg.count(f'id="{names}') == 2

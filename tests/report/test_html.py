@@ -107,3 +107,8 @@ def test_one_section_needs_no_list_of_links() -> None:
 
 def test_prose_escapes_and_sets_code() -> None:
     assert prose("a < b, `x<y`") == "a &lt; b, <code>x&lt;y</code>"
+    option = '<span class="option">{}</span>'.format
+    assert (
+        prose("`m --kv-cache 0.2 --out runs/a`")
+        == f"<code>m {option('--kv-cache 0.2')} {option('--out')} runs/a</code>"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,8 +28,8 @@ from lengthwise.results import Row
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.")
-WIDTH = 7.2
-"""Inches; the text column of the page."""
+WIDTH, NARROW = 7.2, 4.4
+"""Inches; the text column of the page, and of a page on a phone."""
 
 _WIDEST_SHIFT = 12.0
 """Points between the first and the last of curves side by side."""
@@ -52,6 +53,8 @@ class Picture:
     svg: str
     figure: Figure
     """What it is a print of."""
+    narrow: str = ""
+    """Another `<svg>` for a phone, with its panels below one another; empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,19 +79,20 @@ def drawn(
     panels: tuple[int, int] = (1, 1),
     legend: Sequence[Curve] = (),
     share_y: bool = False,
+    width: float = WIDTH,
 ) -> Iterator[tuple[Figure, Any]]:
     """A figure in our style with its axes in a grid [rows, columns]; use it only inside the block.
 
-    `height` is in inches; room for the legend of the curves in `legend` is added to it.
+    `height` and `width` are in inches; room for the legend of the curves in `legend` is added to it.
     """
     labels = list(dict.fromkeys(curve.label for curve in legend if not curve.faint))
     if labels:
-        height += 0.15 + 0.2 * -(-len(labels) // _legend_columns(labels))
+        height += 0.15 + 0.2 * -(-len(labels) // _legend_columns(labels, width))
     with mpl.rc_context():
         # A reader's own matplotlibrc must not change the pictures.
         mpl.rcdefaults()
         mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)  # type: ignore[union-attr]
         yield figure, figure.subplots(*panels, squeeze=False, sharey=share_y)
@@ -98,7 +102,8 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     """The figure as a `Picture`, without the axes that have no data; call it inside the `drawn` block."""
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+    lines = textwrap.fill(title, int(8 * figure.get_figwidth()))
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     document = stream.getvalue()
@@ -212,12 +217,13 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
     }
     if handles:
         labels = list(handles)
-        figure.legend(handles.values(), labels, loc="outside lower left", ncols=_legend_columns(labels))
+        columns = _legend_columns(labels, figure.get_figwidth())
+        figure.legend(handles.values(), labels, loc="outside lower left", ncols=columns)
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
-    """How many fit side by side: about 105 letters, 8 of them the line and the gap of each."""
-    return max(1, min(len(labels), 105 // (max(map(len, labels)) + 8)))
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """How many fit side by side: about 105 letters in our width, 8 of them the line and the gap of each."""
+    return max(1, min(len(labels), int(105 * width / WIDTH) // (max(map(len, labels)) + 8)))
 
 
 def curve_picture(
@@ -245,32 +251,38 @@ def curve_picture(
     panels = {heading: curves for heading, curves in panels.items() if curves}
     if not panels:
         return None
-    columns = min(columns, len(panels))
-    lines = -(-len(panels) // columns)
-    height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
     everything = [curve for curves in panels.values() for curve in curves]
-    with drawn(height=height, panels=(lines, columns), legend=everything, share_y=share_y) as (figure, grid):
-        shown = list(zip(grid.flat, panels.items(), strict=False))
-        for axes, (heading, curves) in shown:
-            draw_curves(axes, curves)
-            for level in levels:
-                axes.axhline(level, color="#555555", linewidth=0.9)
-            axes.set_title(heading, fontsize=10 if columns == 1 else 9)
-            axes.set_xlabel(across)
-        # Only now: a limit set on an axis that panels share would keep later curves out.
-        for axes, (heading, curves) in shown:
-            dress(axes, heading, [x for curve in curves for x in curve.x])
-            if heading in from_zero:
-                axes.set_ylim(bottom=0)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(up)
-        legend_below(figure, *grid.flat)
-        across = " or ".join(dict.fromkeys(axes.get_xlabel() for axes, _ in shown))
-        parts = [f"{title}. Across: {across}. Up: {up}."]
-        for heading, curves in panels.items():
-            parts += [f"{' '.join(heading.split())}:"] if heading else []
-            for curve in curves:
-                if not curve.faint:
-                    ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
-                    parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")
-        return picture(figure, name=name, title=title, alt=" ".join([*parts, words]).strip(), caption=caption)
+
+    def drawing(name: str, columns: int, width: float) -> Picture:
+        lines = -(-len(panels) // columns)
+        height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
+        sizes: dict[str, Any] = {"height": height, "panels": (lines, columns), "width": width}
+        with drawn(legend=everything, share_y=share_y, **sizes) as (figure, grid):
+            shown = list(zip(grid.flat, panels.items(), strict=False))
+            for axes, (heading, curves) in shown:
+                draw_curves(axes, curves)
+                for level in levels:
+                    axes.axhline(level, color="#555555", linewidth=0.9)
+                axes.set_title(heading, fontsize=10 if columns == 1 else 9)
+                axes.set_xlabel(across)
+            # Only now: a limit set on an axis that panels share would keep later curves out.
+            for axes, (heading, curves) in shown:
+                dress(axes, heading, [x for curve in curves for x in curve.x])
+                if heading in from_zero:
+                    axes.set_ylim(bottom=0)
+            for axes in grid[:, 0]:
+                axes.set_ylabel(up)
+            legend_below(figure, *grid.flat)
+            axis = " or ".join(dict.fromkeys(axes.get_xlabel() for axes, _ in shown))
+            parts = [f"{title}. Across: {axis}. Up: {up}."]
+            for heading, curves in panels.items():
+                parts += [f"{' '.join(heading.split())}:"] if heading else []
+                for curve in curves:
+                    if not curve.faint:
+                        ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
+                        parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")
+            alt = " ".join([*parts, words]).strip()
+            return picture(figure, name=name, title=title, alt=alt, caption=caption)
+
+    wide = drawing(name, min(columns, len(panels)), WIDTH)
+    return replace(wide, narrow=drawing(f"{name}-narrow", 1, NARROW).svg)

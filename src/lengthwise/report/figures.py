@@ -46,7 +46,7 @@ def misalignment_parts(rows: Sequence[Row]) -> Picture | None:
         across="longest context L (tokens)",
         up=NATS,
         caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
-        f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
+        f"scales. Only the Jeffreys part is about agreement of the two contexts. {BANDS}",
         share_y=False,
         from_zero=[disagreement],
     )
@@ -183,7 +183,7 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
         title="B against A, by position and by distance",
         across="position, or distance of the passage (tokens)",
         up=NATS,
-        caption="Left, the same tokens read by both: 0 is equal, the dashed line the tolerance. Right, what a "
+        caption="How far apart: 0 is equal, the dashed line the tolerance. Used: what a "
         f"repeated passage is worth to each side. {BANDS}",
         share_y=False,
         levels=[0],

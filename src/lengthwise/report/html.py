@@ -75,8 +75,11 @@ def render_table(title: str, table: Table) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Plain text as HTML, `code` in backticks set as such."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Plain text as HTML, `code` in backticks set as such; an option is not broken, nor from a short value."""
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(
+        re.sub(r"--[a-z][\w-]*( [\w.]{1,8}(?![^\s<]))?", r'<span class="option">\g<0></span>', html)
+    )
 
 
 def _kinds(table: Table) -> list[str]:

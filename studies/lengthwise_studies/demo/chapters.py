@@ -144,7 +144,7 @@ def _caches(found: Mapping[str, Results]) -> Picture | None:
         title="The same tokens through a smaller cache",
         across="position, or distance of the passage (tokens)",
         up=NATS,
-        caption="Left, 0 is equal. Right, what a passage is worth that came before, by how far back it came; 0 means "
+        caption="How far apart: 0 is equal. Used: what a passage is worth that came before, by how far back; 0 means "
         f"that it is not used. {BANDS}",
         share_y=False,
         levels=[0],

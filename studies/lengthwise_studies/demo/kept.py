@@ -13,13 +13,18 @@ from lengthwise.report.sentence import said
 from lengthwise.results import Results, Row
 
 _ROOT = Path(__file__).parents[3]
-_NUMBERS, _PICTURE = _ROOT / "studies/results/limit.json", _ROOT / "docs/figures/limit-smollm2.svg"
+_NUMBERS = _ROOT / "studies/results/limit.json"
+_PICTURES = {
+    "wide": _ROOT / "docs/figures/limit-smollm2.svg",
+    "narrow": _ROOT / "docs/figures/limit-smollm2-narrow.svg",
+}
+"""By the class of the page's style."""
 _NAMES = {"limit-smollm2": "SmolLM2-135M", "limit-yarn2": "SmolLM2-135M with YaRN x2"}
 
 
 def kept_section() -> list[Section]:
     """The last section of the page; none where the studies are installed without their repository."""
-    if not (_NUMBERS.is_file() and _PICTURE.is_file()):
+    if not all(path.is_file() for path in (_NUMBERS, *_PICTURES.values())):
         return []
     plain = json.loads(_NUMBERS.read_text(encoding="utf-8"))
     runs = [plain["runs"][name] for name in _NAMES]
@@ -33,8 +38,13 @@ def kept_section() -> list[Section]:
                 "minutes. SmolLM2-135M was trained for 8,192 tokens.",
             ],
             passages=[
-                Markup('<figure><div class="card">{}</div></figure>').format(
-                    Markup(_PICTURE.read_text(encoding="utf-8"))
+                Markup("<figure>{}</figure>").format(
+                    Markup("").join(
+                        Markup('<div class="card {}">{}</div>').format(
+                            name, Markup(path.read_text(encoding="utf-8"))
+                        )
+                        for name, path in _PICTURES.items()
+                    )
                 )
             ],
             notes=[

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lengthwise.cli.main import command_line
 from lengthwise.machine import environment
-from lengthwise.report.html import Section
+from lengthwise.report.html import Section, prose
 from lengthwise.results import Results
 
 _WIDTH = 80
@@ -73,8 +73,8 @@ class Chapter:
     def section(self, size: Any, here: Path, codes: Mapping[str, int]) -> Section:
         """Its part of the page."""
         lines = self.lines(size, here)
-        code = Markup("\n").join(_on_a_page(f"$ {lines[name]}") for name in self.shown or lines)
-        block = Markup('<div class="passage"><blockquote><code>{}</code></blockquote></div>').format(code)
+        code = Markup("\n").join(prose(f"`$ {lines[name]}`") for name in self.shown or lines)
+        block = Markup('<div class="passage"><blockquote>{}</blockquote></div>').format(code)
         about = [self.about.format(**asdict(size))]
         return replace(self.tell(here, codes), title=self.question, paragraphs=about, passages=[block])
 
@@ -100,14 +100,6 @@ def run_story(
     about = {**environment(), "seconds": round(time.perf_counter() - began)}
     config = {"size": asdict(size), "exit codes": codes}
     return Results(kind="demo", model_name="demo", config=config, rows=[], provenance=about)
-
-
-def _on_a_page(line: str) -> Markup:
-    """A command whose options are not broken after a hyphen."""
-    option = Markup('<span style="white-space: nowrap">{}</span>')
-    return Markup(" ").join(
-        option.format(word) if word.startswith("--") else word for word in line.split(" ")
-    )
 
 
 def pasted(line: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.report import comparison_evidence, comparison_verdict
 from lengthwise.report.comparison_evidence import Evidence, Kind
-from lengthwise.report.sentence import APART, USED, said, subject_of
+from lengthwise.report.sentence import APART, BY_CACHE, USED, said, subject_of
 from lengthwise.results import Results, Row
 from tests.report import made_rows as made
 
@@ -43,8 +43,10 @@ def test_every_pattern_of_a_comparison_has_its_words_and_numbers(
     undecided = pattern in ("undecided", "unstable")
     assert ("0.210 [0.180, 0.243]" in found.sentence) is not undecided, "the number with its interval"
     assert found.sentence.endswith(f"{USED['less']}.") is not undecided
-    assert ("0.47" in found.sentence) is ("{size" in APART[pattern])
-    assert ("0.13" in found.sentence) is ("{before" in APART[pattern])
+    form = BY_CACHE if pattern == "all positions" else APART[pattern]
+    assert ("0.47" in found.sentence) is ("{size" in form)
+    assert ("0.13" in found.sentence) is ("{before" in form)
+    assert ("from token 64 on" in found.sentence) is ("{cached" in form)
     assert [row.metric for row in found.numbers][:1] == ["difference"]
 
 

@@ -98,7 +98,7 @@ def _changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
 APART: Mapping[Kind, str] = {
     "equal": "equal within rounding up to {longest:,} tokens ({whole} nats per token apart)",
     "undecided": "not decided, because rounding alone moves a prediction by {size:.2g} nats per token",
-    "all positions": "{whole} nats per token apart at all positions{cached}",
+    "all positions": "{whole} nats per token apart at all positions",
     "from a place": "{size:.2g} nats per token apart from token {low:,} on{until}, equal before ({whole} over all)",
     "growing": "{size:.2g} nats per token apart from token {low:,} on, {before:.2g} before ({whole} over all)",
     "first tokens": "{size:.2g} nats per token apart in the first {high:,} tokens{cached}, {before:.2g} beyond "
@@ -108,6 +108,8 @@ APART: Mapping[Kind, str] = {
     "unstable": "not decided, because side {unstable} differs from itself by {size:.2g} nats per token",
 }
 """How far apart both sides are, by pattern."""
+BY_CACHE = "{size:.2g} nats per token apart from token {cached_from:,.0f} on, where a cache is read ({whole} over all)"
+"""The same at all positions, once a cache is read: before, both are equal, and the mean over all tokens is less."""
 USED = {
     "alike": "far context used alike",
     "less": "far context used less",
@@ -129,7 +131,9 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
         row for row in rows if row.is_whole and (row.metric, row.length) == ("difference", words["longest"])
     )
     words |= {"whole": row_text(difference), "until": f" up to {seen.until:,}" if seen.until else ""}
-    apart = APART[seen.pattern].format(**words)
+    words["cached_from"] = next((row.value for row in rows if row.metric == "cached_from"), 0)
+    through_cache = seen.pattern == "all positions" and words["cached_from"]
+    apart = (BY_CACHE if through_cache else APART[seen.pattern]).format(**words)
     if seen.moves:
         apart = f"{words['whole']} nats per token apart, from a token that moves with the window"
     decided = seen.pattern not in ("undecided", "unstable")

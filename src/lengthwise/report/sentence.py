@@ -108,7 +108,10 @@ APART: Mapping[Kind, str] = {
     "unstable": "not decided, because side {unstable} differs from itself by {size:.2g} nats per token",
 }
 """How far apart both sides are, by pattern."""
-BY_CACHE = "{size:.2g} nats per token apart from token {cached_from:,.0f} on, where a cache is read ({whole} over all)"
+BY_CACHE = (
+    "{size:.2g} nats per token apart from token {cached_from:,.0f} on, "
+    "where a cache is read ({whole} over all)"
+)
 """The same at all positions, once a cache is read: before, both are equal, and the mean over all tokens is less."""
 USED = {
     "alike": "far context used alike",

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
+from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
@@ -105,7 +105,12 @@ def _without_place(base: Any, names: Iterable[str]) -> list[str]:
     modules, text = dict(base.named_modules()), base.config.get_text_config()
     inside = {id(module): name for name, module in modules.items()}
     decoder, head = inside[id(decoder_of(base))], inside.get(id(base.get_output_embeddings()))
-    extension, found = read_extension(base.config), list[str]()
+    extension, found = None, list[str]()
+    if getattr(text, RECORD, None) is not None:
+        # Few models are extended.
+        from lengthwise.checkpoints.extension import read_extension
+
+        extension = read_extension(text)
     layers = text.num_hidden_layers
     # Layers that predict further tokens stand behind the others.
     beside = {str(layers + more) for more in range(getattr(text, "num_nextn_predict_layers", None) or 0)}

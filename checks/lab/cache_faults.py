@@ -64,6 +64,14 @@ def _once_read(what: str, b: Side, *also: str, **more: Any) -> Pair:
     return Pair(what, says, b, **more)
 
 
+def _faint(what: str, b: Side, **more: Any) -> Pair:
+    """It is within rounding at first, and no window, budget or offset."""
+    says = Says(
+        ("growing", "all positions"), words=("precision of the cache",), never=("window", "another bos")
+    )
+    return Pair(what, says, b, **more)
+
+
 STALE = Says(
     ("all positions", "growing", "some windows", "first tokens", "from a place", "unstable"), words=("cache",)
 )
@@ -155,6 +163,9 @@ PAIRS = (
     _once_read("FP8", through(_Rounds, stored_as=torch.float8_e4m3fn)),
     _once_read("FP8, bfloat16", through(_Rounds, stored_as=torch.float8_e4m3fn), **_HALF),
     _once_read("8 bits", through(_Rounds, bits=8)),
+    _faint("8 bits of the values of one layer", through(_Rounds, bits=8, parts=("values",), only=1)),
+    _faint("noise of 0.1 %", through(caches.Noise, size=0.001)),
+    _once_read("noise of 1 %, passes of 100", through(caches.Noise, "chunks=100")),
     _once_read("4 bits", through(_Rounds)),
     _once_read("4 bits, bfloat16, passes of 128", through(_Rounds, "chunks=128"), **_HALF),
     _once_read("2 bits", through(_Rounds, bits=2)),

@@ -107,6 +107,19 @@ class Overwrites(Sound):
         return found[0], found[1]
 
 
+class Noise(Sound):
+    """What is read back has noise, of this size as a share of its spread."""
+
+    size = 0.01
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        exact = [states.clone() for states in super().update(key_states, value_states, *args, **kwargs)]
+        generator = torch.Generator().manual_seed(7 * self.seen + self.index)
+        own = self.values[:, :, -key_states.shape[-2] :]
+        own += self.size * own.std() * torch.randn(own.shape, generator=generator).to(own)
+        return exact[0], exact[1]
+
+
 class SwapsHeads(Sound):
     """The values of the first two heads are read back in each other's place."""
 

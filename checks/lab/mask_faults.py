@@ -92,6 +92,16 @@ def _hides(token: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda row, column: (column <= row) & ((column != token) | (row == token))
 
 
+def _near(what: str, seen: Callable[[Tensor, Tensor], Tensor], **more: Any) -> Pair:
+    """Near tokens alone: a beginning may be named, if all positions are, too."""
+    return Pair(
+        what,
+        Says((*ANYWHERE.pattern, "first tokens"), words=("mask",), never=("cache",)),
+        masked(seen),
+        **more,
+    )
+
+
 def _blocks(tokens: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda row, column: (column <= row) & (row // tokens == column // tokens)
 
@@ -125,6 +135,13 @@ PAIRS = (
         "no row sees the token before it",
         ANYWHERE,
         masked(lambda row, column: (column <= row) & (column != row - 1)),
+    ),
+    _near("no row sees the second to last token", lambda row, column: (column <= row) & (column != row - 2)),
+    _near("rows see the rest of their block of 4", lambda row, column: column // 4 <= row // 4),
+    _near(
+        "rows see the rest of their block of 4, bfloat16",
+        lambda row, column: column // 4 <= row // 4,
+        **_HALF,
     ),
     _from("token 50 is seen by no later row", 50, masked(_hides(50))),
     _from("token 300 is seen by no later row, bfloat16", 300, masked(_hides(300)), **_HALF),

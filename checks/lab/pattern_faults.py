@@ -86,6 +86,11 @@ def copies(reach: int, of: Side | None = None) -> Side:
     return side
 
 
+def at_both_ends(until: int, place: int, size: float = 1.0) -> Where:
+    """Noise in the first tokens, and from a place on."""
+    return lambda p: size * ((p < until) | (p >= place))
+
+
 def _begins(what: str, place: int, b: Side, **more: Any) -> Pair:
     return Pair(what, Says(("from a place",), place=place, never=("bos", "cache")), b, **more)
 
@@ -94,6 +99,15 @@ def _shaped(what: str, pattern: Any, b: Side, never: tuple[str, ...] | None = No
     if never is None:
         never = ("bos",) if pattern == "some windows" else ("bos", "cache")
     return Pair(what, Says((pattern,), never=never), b, **more)
+
+
+def _both(what: str, b: Side, **more: Any) -> Pair:
+    says = Says(
+        ("first tokens", "growing"),
+        words=("equal from 64 to", "at both ends"),
+        never=("few tokens", "bos", "precision"),
+    )
+    return Pair(what, says, b, **more)
 
 
 _HALF: dict[str, Any] = {"dtype": "bfloat16", "windows": 4}
@@ -136,6 +150,28 @@ PAIRS = (
     ),
     _shaped("noise in the first 64 tokens", "first tokens", noisy(lambda p: 0.2 * (p < 64)), FIRST),
     _shaped("noise that fades", "first tokens", noisy(lambda p: (-p / 100).exp()), FIRST),
+    _both("noise in the first 32 tokens and the last 32", noisy(at_both_ends(32, 480))),
+    _both("noise in the first 32 tokens and the last 32, bfloat16", noisy(at_both_ends(32, 480)), **_HALF),
+    _both("little noise in the first 16 tokens and the last 16", noisy(at_both_ends(16, 496, 0.1))),
+    _both("noise in the first 8 tokens and the last 12", noisy(at_both_ends(8, 500)), windows=1),
+    _both("noise in the first 64 tokens and from 384 on", noisy(at_both_ends(64, 384))),
+    _both("noise in the first 32 tokens and from 256 on, bfloat16", noisy(at_both_ends(32, 256)), **_HALF),
+    Pair(
+        "noise from token 100 to 110",
+        Says(("from a place",), place=100, words=("equal again",), never=("few tokens", "cache")),
+        noisy(lambda p: 0.5 * ((p >= 100) & (p < 110))),
+    ),
+    Pair(
+        "noise from token 200 to 216, bfloat16",
+        Says(("from a place",), place=200, words=("equal again",), never=("few tokens", "cache")),
+        noisy(lambda p: 1.0 * ((p >= 200) & (p < 216))),
+        **_HALF,
+    ),
+    Pair(
+        "noise from token 100 to 132 and from 400 to 432",
+        Says(("from a place",), place=100, words=("but equal from",), never=("few tokens", "cache")),
+        noisy(lambda p: 0.5 * ((p - 116).abs().clamp(max=(p - 416).abs()) <= 16)),
+    ),
     _shaped("noise at every 64th token", "some tokens", noisy(lambda p: 1.0 * (p % 64 == 0))),
     _shaped(
         "noise at every 16th token, bfloat16", "some tokens", noisy(lambda p: 1.0 * (p % 16 == 15)), **_HALF

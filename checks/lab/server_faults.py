@@ -159,6 +159,18 @@ def _dropped(ids: list[int]) -> list[int]:
     return ids if len(ids) <= 100 else [*ids[:100], *ids[101:], ids[-1]]
 
 
+def _swaps(one: int, other: int) -> Callable[[list[int]], list[int]]:
+    """Two tokens stand in each other's place."""
+
+    def reads(ids: list[int]) -> list[int]:
+        moved = [*ids]
+        if len(ids) > max(one, other):
+            moved[one], moved[other] = ids[other], ids[one]
+        return moved
+
+    return reads
+
+
 def _forgets_the_middle(ids: list[int]) -> list[int]:
     """The server cuts tokens 64 to 127 out and reads end-of-text tokens in their place."""
     return ids if len(ids) < 128 else [*ids[:64], *[0] * 64, *ids[128:]]
@@ -183,6 +195,9 @@ SOME = Says(("some windows",), never=(*NEVER, "precision"))
 CUT = Says(("first tokens",), words=("beginning",), never=("cache", "sliding window", "precision"))
 TEMPLATE = Says(
     ("first tokens", "all positions"), words=("before the text",), never=("cache", "sliding window")
+)
+MOVED = Says(
+    ("some tokens", "from a place", "some windows"), words=("replaced",), never=(*NEVER, "precision")
 )
 BETTER = Says(("all positions", "growing"), "better", words=("no log-probabilities",), never=NEVER)
 SHORT: dict[str, Any] = {"lengths": (256,), "windows": 4}
@@ -229,6 +244,8 @@ PAIRS = (
         server(reads=_forgets_the_middle),
         **SHORT,
     ),
+    Pair("tokens 100 and 101 of the prompt are swapped", MOVED, server(reads=_swaps(100, 101)), **SHORT),
+    Pair("tokens 150 and 160 of the prompt are swapped", MOVED, server(reads=_swaps(150, 160)), **SHORT),
     Pair("answers waver by 0.5 nats", Says(("unstable",)), server(make=wavers(0.5)), **SHORT),
     Pair("answers waver by 0.2 nats", Says(("unstable",)), server(make=wavers(0.2)), **SHORT),
     Pair(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ _KNOWN = 2.0
 """A split is as good as the best one if its squared error is at most that of the best plus so many variances."""
 _SHORTLY = 2
 """How many stretches before the first clear one may already belong to what begins."""
+
+
+_QUIETER = 4.0
+"""How many times as far apart the neighbours of a stretch must be for it to be alike again."""
 
 
 class Stretch(NamedTuple):
@@ -78,6 +83,24 @@ def beginning(curve: Sequence[Stretch], tolerance: float) -> tuple[int, int] | N
     last_exact = first_above(curve, EXACT) or index
     first = last_exact if 0 < index - last_exact <= _SHORTLY else index
     return curve[first].begin, curve[index].end
+
+
+def alike_again(
+    curve: Sequence[Stretch], allowed: Sequence[float], *, after: int, to_end: bool
+) -> tuple[int, int] | None:
+    """Where both sides are alike after others: the longest such part from `after` on, perhaps one up to the end.
+
+    It is within what is allowed, and a quarter of what is beside it at most.
+    """
+    found = []
+    for above, group in itertools.groupby(range(len(curve)), lambda i: curve[i].mean > allowed[i]):
+        begin, *_, last = [*group] * 2
+        if above or not begin or curve[begin].begin < after or (last + 1 == len(curve) and not to_end):
+            continue
+        beside = [curve[begin - 1], *curve[last + 1 : last + 2]]
+        if _QUIETER * mean(curve[begin : last + 1]) <= min(part.mean for part in beside):
+            found.append((curve[begin].begin, curve[last].end))
+    return max(found, key=lambda part: part[1] - part[0], default=None)
 
 
 def first_above(curve: Sequence[Stretch], level: float) -> int | None:

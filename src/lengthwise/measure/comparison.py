@@ -88,6 +88,7 @@ class Comparison(KeptPredictions):
             "windows_apart": "share of windows that differ, where the others do not",
             "top_share": "share of the difference that the hundredth of tokens with the largest ones has",
             "tenth_share": "the same of the tenth",
+            "alone_share": "the same of the token that differs most among each eight side by side",
             "one_sided": "share of the tokens that differ which are likelier in B - share likelier in A",
             "other_ids": "tokens of a window that both sides read otherwise: the BOS",
             "more_rows": "rows of B's output head - rows of A's",

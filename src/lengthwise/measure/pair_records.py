@@ -28,6 +28,8 @@ _CELLS = 128
 _LEAST_CELL = 8
 _TOP = (0.01, 0.1, 1.0)
 """Shares of the tokens whose differences are summed apart, to see whether few tokens carry the whole."""
+_BESIDE = 8
+"""Tokens side by side of which the one with the largest difference is summed apart: few tokens may stand together."""
 
 
 def pair_record(
@@ -66,6 +68,9 @@ def pair_record(
         "windows": np.abs(read_back).mean(axis=1).tolist(),
         "signs": [int(np.sign(read_back).sum()), int(np.count_nonzero(read_back))],
         "top": [float(ordered[: max(1, round(share * ordered.size))].sum()) for share in _TOP],
+        "alone": float(
+            np.maximum.reduceat(np.abs(read_back), range(0, read_back.shape[1], _BESIDE), axis=1).sum()
+        ),
         "benefit": _benefits(layout, own, other),
     }
 
@@ -219,6 +224,8 @@ def plain_rows(
     if unequal:
         for metric, part in zip(("top_share", "tenth_share"), shares[:-1], strict=True):
             found.append(plain(metric, float(part / shares[-1]), unit="share"))
+        alone = sum(record["alone"] for record in records)
+        found.append(plain("alone_share", float(alone / shares[-1]), unit="share"))
         found.append(plain("one_sided", float(-signs / unequal), unit="share", n=int(unequal)))
     for metric in ("other_ids", "more_rows"):
         if records[0][metric]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lengthwise.measure.change_point import Stretch, best_split, mean
+from lengthwise.measure.change_point import Stretch, alike_again, best_split, mean
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[
@@ -35,11 +35,15 @@ ALL_ONE_SIDED = 0.8
 FEW_TOKENS = 0.5
 """The share of a difference that a hundredth of the tokens has, from which on they carry it. Of rounding: 0.05."""
 NEARLY_ALL = 0.95
-"""The share that a tenth of the tokens has, from which on they carry it, unless they stand together."""
+"""The share that a tenth of the tokens has, from which on they carry it."""
+ALONE = 0.7
+"""From which share on tokens that differ stand alone among eight, and not together: those of a place have 0.3."""
 AS_ROUNDING = (0.3, 1.5)
 """What lies between so many floors may be rounding: sound pairs lie at 0.6 to 1.15 of a floor."""
 FAR_LARGER = 1000.0
 """From this ratio on a difference is not the beginning of the next."""
+FAINT = 10.0
+"""What is within a tolerance but above so many floors differs too, unless what follows is as many times as large."""
 NOISY = 0.25
 """Nats a token of rounding (or of unlike answers to the same prompt) beyond which nothing can be said."""
 
@@ -54,8 +58,8 @@ class Evidence(NamedTuple):
     """Nats per token where both sides differ (the largest token where a few differ)."""
     place: tuple[int, int] | None
     """Tokens between which the difference begins (of "first tokens": ends)."""
-    until: int | None
-    """From which token on both sides are equal again, if they are."""
+    again: tuple[int, int] | None
+    """Tokens between which both sides are equal again, after others that differ."""
     before: float
     """Nats per token before `place`, 0 without one."""
     shift: float
@@ -104,20 +108,22 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         unlike = max(floors.values()) >= APART * 2 * min(floors.values())
         kind, size = "undecided" if rounding and not unlike else "unstable", max(floors.values())
     elif moves or apart is not None:
-        kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded)
+        kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded, max(floors.values()))
         begins = None if decoded else _begins(at, longest, cached_from, max(floors.values()))
         at_first = kind == "first tokens" and before <= tolerance
-        if _few(number, kind) and not at_first and begins is None:
+        if _few(number) and not at_first and begins is None:
             kind, place, size = ("all positions", None, size) if one_sided else ("some tokens", None, largest)
         elif 0 < number("windows_apart") < 1:
-            kind, place = "some windows", None
+            kind, place, size = "some windows", None, mean(seen)
         elif moves:
             kind = "from a place"
         elif begins is not None:
             kind, place, before = "from a place", begins, 0.0
             size = _beyond(at, longest, begins[0])
         elif place and not decoded:
-            place = _refined(at, longest, place)
+            by_bins, place = place, _refined(at, longest, place)
+            if kind == "first tokens" and place != by_bins:
+                size = max(size, number("before"))
         if place and not place[0] and kind != "first tokens" and not moves:
             kind, place, before, size = "all positions", None, 0.0, mean(seen)
     elif not through and (found := _faint(at, longest, max(floors.values()), 0.1 * tolerance)) is not None:
@@ -126,11 +132,14 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         kind, size = "some tokens", largest
     elif _one_sided(number, shift, shift_row):
         kind, size = "all positions", max(abs(shift), size)
-    until = _until(seen, allowed, place[1]) if kind == "from a place" and place and not decoded else None
-    if until is not None and place is not None:
-        size = mean([part for part in seen if place[1] <= part.end <= until])
+    again: tuple[int, int] | None = None
+    if place and not decoded and kind in ("from a place", "growing", "first tokens"):
+        begins_there = kind == "from a place"
+        again = alike_again(seen, allowed, after=place[1] if begins_there else 0, to_end=begins_there)
+    if place and again and again[1] == longest:
+        size = mean([part for part in seen if place[1] <= part.end <= again[0]])
     use = used_alike(whole)[0]
-    return Evidence(kind, sign, size, place, until, before, shift, use, through, moves, one_sided)  # type: ignore[arg-type]
+    return Evidence(kind, sign, size, place, again, before, shift, use, through, moves, one_sided)  # type: ignore[arg-type]
 
 
 def _sign(row: Row | None, one_sided: float, difference: float) -> Literal["worse", "better", "either"]:
@@ -158,10 +167,10 @@ def _all_one_sided(signs: Row | None, tokens: Row) -> bool:
     return most and abs(_value(signs)) >= ALL_ONE_SIDED
 
 
-def _few(number: Callable[..., float], kind: Kind) -> bool:
-    """Whether few tokens carry the difference, wherever they are."""
-    spread = kind == "from a place"
-    return number("top_share") > FEW_TOKENS or (not spread and number("tenth_share") > NEARLY_ALL)
+def _few(number: Callable[..., float]) -> bool:
+    """Whether few tokens carry the difference, here and there: tokens side by side are those of a place."""
+    few = number("top_share") > FEW_TOKENS or number("tenth_share") > NEARLY_ALL
+    return few and number("alone_share", 1.0) > ALONE
 
 
 def _begins(
@@ -208,16 +217,8 @@ def _beyond(at: Mapping[tuple[str, int | None], Row], longest: int, place: int) 
     return _value(at.get(("difference", longest))) * longest / max(1, longest - place)
 
 
-def _until(curve: Sequence[Stretch], allowed: Sequence[float], place: int) -> int | None:
-    """The end of what differs beyond a place, if far less follows than is within the tolerance."""
-    last = max((i for i, part in enumerate(curve) if part.mean > allowed[i]), default=len(curve) - 1)
-    if last + 1 == len(curve) or curve[last].end < place:
-        return None
-    return curve[last].end if mean(curve[last + 1 :]) * APART * APART <= curve[last].mean else None
-
-
 def _pattern(
-    curve: Sequence[Stretch], first: int, allowed: Sequence[float], decoded: bool
+    curve: Sequence[Stretch], first: int, allowed: Sequence[float], decoded: bool, floor: float
 ) -> tuple[Kind, tuple[int, int] | None, float, float]:
     """(pattern, place, mean before, mean after): at the first stretch above its tolerance, or at the best split."""
     by_split, *_ = best_split(curve) or (0,)
@@ -230,9 +231,11 @@ def _pattern(
         below, above = before <= mean(levels[:index]), after > mean(levels[index:end])
         between = (curve[index - 1].end if decoded else curve[index - 1].begin, curve[index].end)
         if above and after >= APART * before and (below or curve[index - 1].end >= EARLIEST):
-            return "from a place" if below else "growing", between, before, after
+            exact = below and (before <= FAINT * floor or after >= FAINT * before)
+            return "from a place" if exact else "growing", between, before, after
         if not first and not below and before >= APART * after and not decoded:
-            return "first tokens", between, after, before
+            end = curve[index].end if curve[index].mean > allowed[index] else curve[index].begin
+            return "first tokens", (between[0], end), after, before
     return "all positions", None, 0.0, mean(curve)
 
 

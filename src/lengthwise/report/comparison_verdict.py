@@ -12,6 +12,7 @@ from typing import Any
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_evidence import (
     ALL_ONE_SIDED,
+    APART,
     NEARLY_ALL,
     Evidence,
     Kind,
@@ -44,9 +45,9 @@ SHOWN: Mapping[Kind, str] = {
     "from a place": "B is equal to A up to {low:,} tokens{resolution}, and {size:.2g} nats per token apart beyond, "
     "up to {until:,}{again}{signed}.",
     "growing": "B differs from A{cached}, and more further on: by {before:.2g} nats per token before token {low:,} "
-    "and by {size:.2g} beyond{changes}, up to {longest:,}{signed}.",
+    "and by {size:.2g} beyond{changes}, up to {until:,}{again}{signed}.",
     "first tokens": "B differs from A by {size:.2g} nats per token in the first {ends} tokens{cached}, and by "
-    "{before:.2g} beyond{signed}.",
+    "{before:.2g} beyond{again}{signed}.",
     "some windows": "B differs from A in {windows:.0%} of the windows, and in the others not: {size:.2g} nats per "
     "token apart in all{signed}.",
     "some tokens": "B differs from A at few tokens, by up to {size:.2g} nats, and by {mean:.2g} nats per token on "
@@ -59,8 +60,15 @@ SHOWN: Mapping[Kind, str] = {
 CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], ...] = (
     (
         "equal in 16 bits",
-        lambda seen, at: seen.pattern == "equal" and max(at["floor_a"], at["floor_b"]) > 1e-4,
+        lambda seen, at: (
+            seen.pattern == "equal" and _not_exact(at) and max(at["most_a"], at["most_b"]) > 0.01
+        ),
         "A difference smaller than that could not have been seen in 16 bits; in float32 it could.",
+    ),
+    (
+        "equal, not exactly",
+        lambda seen, at: seen.pattern == "equal" and _not_exact(at),
+        "A difference smaller than that could not have been seen; in float64 it could.",
     ),
     ("equal", lambda seen, at: seen.pattern in ("equal", "undecided"), ""),
     (
@@ -98,7 +106,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "some tokens",
         lambda seen, at: seen.pattern == "some tokens",
-        "Rows of the vocabulary that are others do this (an embedding, the output head), a filter of the output, "
+        "Rows of the vocabulary that are others do this (an embedding, the output head), tokens of the text that are "
+        "replaced or swapped, a filter of the output, "
         "values beyond a number format, and single errors of memory.",
     ),
     (
@@ -127,10 +136,22 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "always read both alike.",
     ),
     (
+        "at both ends",
+        lambda seen, at: seen.pattern in ("first tokens", "growing") and seen.again is not None,
+        "What differs at both ends and not between is no beginning alone, and no growth: tokens that are replaced, "
+        "a mask or positions of some places, a cache that is read or written wrongly at its ends.",
+    ),
+    (
         "first tokens, cached",
         lambda seen, at: seen.pattern == "first tokens" and seen.cached,
         "What is near the place from where the cache is read differs most: the first passes through the cache, "
         "their positions or their mask.",
+    ),
+    (
+        "first tokens, and beyond",
+        lambda seen, at: seen.pattern == "first tokens" and seen.size < APART * APART * seen.before,
+        "The beginning of the input does this (another BOS, a template, tokens before the text, a part that is cut "
+        "off), or a difference of all positions that early tokens show more: a mask of near tokens, other weights.",
     ),
     (
         "first tokens",
@@ -172,7 +193,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "growing",
         lambda seen, at: seen.pattern == "growing",
         "That is long context (another rope base or scaling, positions that drift, errors that add up), or a "
-        "difference of all positions (weights, a mask, the output) in a model that is less sure of late tokens.",
+        "difference of all positions (weights, a mask, tokens before the text, the output) in a model that is less "
+        "sure of late tokens.",
     ),
     (
         "far",
@@ -189,6 +211,11 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     ),
 )
 """(name, whether it applies, what does this); the first that applies is said."""
+
+
+def _not_exact(at: Mapping[str, float]) -> bool:
+    """Whether a side differs from itself by more than float32 mostly rounds."""
+    return max(at["floor_a"], at["floor_b"]) > 1e-4
 
 
 def _everywhere(seen: Evidence) -> bool:
@@ -252,6 +279,7 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
     at = _facts(rows, seen)
     low, high = seen.place or (0, 0)
     longest, apart = int(at["longest"]), high > low
+    begin, end = seen.again or (0, 0)
     return {
         **at,
         "size": seen.size,
@@ -266,9 +294,13 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
         }[seen.sign],
         "resolution": f" (it begins between {low:,} and {high:,})" if apart else "",
         "changes": f" (it changes between {low:,} and {high:,})" if apart else "",
-        "ends": f"{low:,} to {high:,}" if high - low > WIDE else f"{high:,}",
-        "until": seen.until or longest,
-        "again": ", and equal again from there on" if seen.until else "",
+        "ends": f"{low:,} to {high:,}" if low and high - low > WIDE else f"{high:,}",
+        "until": begin if end == longest else longest,
+        "again": ", and equal again from there on"
+        if end == longest
+        else f", but equal from {begin:,} to {end:,}"
+        if end
+        else "",
         "cached": f", once a cache is read (from token {at['cached_from']:,.0f} on)"
         if at["cached_from"]
         else "",

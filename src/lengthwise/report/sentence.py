@@ -133,7 +133,7 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     difference = next(
         row for row in rows if row.is_whole and (row.metric, row.length) == ("difference", words["longest"])
     )
-    words |= {"whole": row_text(difference), "until": f" up to {seen.until:,}" if seen.until else ""}
+    words |= {"whole": row_text(difference), "until": f" up to {words['until']:,}" if seen.again else ""}
     words["cached_from"] = next((row.value for row in rows if row.metric == "cached_from"), 0)
     through_cache = seen.pattern == "all positions" and words["cached_from"]
     apart = (BY_CACHE if through_cache else APART[seen.pattern]).format(**words)

@@ -220,7 +220,10 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
         ((0.01, 0.01, 0.3, 1.1, 1.3), {}, "from a place", (64, 256)),
         ((0.01, 0.01, 0.3, 1.1, 0.01), {}, "from a place", (64, 256)),
         ((0.2, 0.2, 0.2, 0.2, 0.9), {}, "growing", (256, 1024)),
-        ((0.9, 0.1, 0.1, 0.1, 0.1), {}, "first tokens", (0, 128)),
+        ((0.9, 0.1, 0.1, 0.1, 0.1), {}, "first tokens", (0, 64)),
+        ((0.9, 0.2, 0.1, 0.1, 0.1), {}, "first tokens", (0, 128)),
+        # Not equal before the place, though it is on average.
+        ((0.3, 0.0, 0.0, 0.0, 0.9), {}, "growing", (256, 1024)),
         # Early tokens have little context to differ in.
         ((0.2, 0.9, 0.9, 0.9, 0.9), {}, "all positions", None),
         ((0.15, 0.25, 0.4, 0.6, 0.8), {}, "growing", (128, 512)),
@@ -278,6 +281,13 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
             "all positions",
             None,
         ),
+        # What stands side by side is of a place, however few tokens it is.
+        ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.3}, "first tokens", (0, 64)),
+        ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.9}, "some tokens", None),
+        # Within the tolerance and far above rounding: it differs, unless it is far below what follows.
+        ((0.05, 0.05, 0.05, 0.3, 0.3), {"floor_a": 1e-3}, "growing", (128, 512)),
+        ((0.05, 0.05, 0.05, 0.3, 0.3), {"floor_a": 0.02}, "from a place", (128, 512)),
+        ((0.02, 0.02, 0.02, 0.3, 0.3), {"floor_a": 1e-3}, "from a place", (128, 512)),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 1e-6, "floor_b": 0.3}, "unstable", None),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 0.3, "floor_b": 0.3}, "undecided", None),
     ],
@@ -299,11 +309,31 @@ def test_what_is_said_of_a_pattern_beside_its_place() -> None:
     """That it ends; that a side depends on the length of its input, if it is one side alone."""
     ended = " ".join(verdict(rows_of_curve(0.0, 0.0, 0.5, 0.0, 0.0)))
     assert "0.5 nats per token apart beyond, up to 256, and equal again from there on" in ended
+    both = verdict(rows_of_curve(0.9, 0.0, 0.0, 0.0, 0.3))[0]
+    assert "in the first 64 tokens, and by 0.16 beyond, but equal from 64 to 512" in both
+    assert "both ends" in both
+    assert "BOS" not in both
+    late = verdict(rows_of_curve(0.3, 0.0, 0.0, 0.0, 0.9))[0]
+    assert "by 0.9 beyond" in late
+    assert "but equal from 64 to 512" in late
+    twice = verdict(rows_of_curve(0.0, 0.5, 0.0, 0.0, 0.5))[0]
+    assert "apart beyond, up to 1,024, but equal from 128 to 512" in twice
+    near = verdict(rows_of_curve(0.6, 0.2, 0.2, 0.2, 0.2))[0]
+    assert "BOS" in near
+    assert "a mask of near tokens" in near
+    windows = verdict(rows_of_curve(0.8, 0.0, 0.0, 0.0, 0.0, windows_apart=0.5))[0]
+    assert "in 50% of the windows, and in the others not: 0.05 nats per token apart in all" in windows
     alone = {"by_length_b": 0.3}
     words = "Side B predicts the same tokens otherwise where more text follows them: 0.3 nats"
     assert words in " ".join(verdict(rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, **alone)))
     both = " ".join(verdict(rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, by_length_a=0.3, **alone)))
     assert "more text follows" not in both
+
+
+@pytest.mark.parametrize(("most", "words"), [(0.25, "in 16 bits; in float32"), (2e-3, "seen; in float64")])
+def test_what_could_not_have_been_seen(most: float, words: str) -> None:
+    equal = rows_of_curve(1e-3, 1e-3, 1e-3, 1e-3, 1e-3, tolerance=2e-3, floor_a=1e-3, most_a=most)
+    assert words in verdict(equal)[0]
 
 
 def test_a_much_lower_loss_may_be_a_fault_of_the_other_side() -> None:

@@ -124,7 +124,8 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
             by_bins, place = place, _refined(at, longest, place)
             if kind == "first tokens" and place != by_bins:
                 size = max(size, number("before"))
-        if place and not place[0] and kind != "first tokens" and not moves:
+        everywhere = kind != "first tokens" and alike_again(seen, allowed, after=0, to_end=True) is None
+        if place and not place[0] and everywhere and not moves:
             kind, place, before, size = "all positions", None, 0.0, mean(seen)
     elif not through and (found := _faint(at, longest, max(floors.values()), 0.1 * tolerance)) is not None:
         kind, place, size = "from a place", *found
@@ -231,7 +232,8 @@ def _pattern(
         below, above = before <= mean(levels[:index]), after > mean(levels[index:end])
         between = (curve[index - 1].end if decoded else curve[index - 1].begin, curve[index].end)
         if above and after >= APART * before and (below or curve[index - 1].end >= EARLIEST):
-            exact = below and (before <= FAINT * floor or after >= FAINT * before)
+            alike = all(part.mean <= APART * allowed[i] for i, part in enumerate(curve[:index]))
+            exact = below and alike and (before <= FAINT * floor or after >= FAINT * before)
             return "from a place" if exact else "growing", between, before, after
         if not first and not below and before >= APART * after and not decoded:
             end = curve[index].end if curve[index].mean > allowed[index] else curve[index].begin

@@ -226,7 +226,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
 
             adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
             # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
-            found = adapted.load_adapter(str(folder) if folder.exists() else adapter, adapted.active_adapter)
+            found = adapted.load_adapter(str(folder) if folder.exists() else adapter, "default")
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.
     except Exception as error:
         if (other := _OTHER_ROWS.search(str(error))) and other[1] != other[2]:

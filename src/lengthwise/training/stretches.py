@@ -110,7 +110,8 @@ def cut_streams(collator: Any, dataset: Any) -> Any:
     _check_size_of(collator.view)
     if not maps:
         return _CutStream(dataset, collator.view.longest_stretch)
-    _check_columns_of(dataset.column_names or list(next(iter(dataset), {})))
+    columns: Any = getattr(dataset, "column_names", None)
+    _check_columns_of(columns or list(next(iter(dataset), {})))
     return pair_windows(dataset, None, collator.view)
 
 
@@ -133,10 +134,7 @@ class _CutStream(IterableDataset[Any]):
                 yield row
                 continue
             check_columns([row])
-            both = dict(
-                zip(("input_ids", "labels"), ([each] for each in tokens_and_targets(row)), strict=True)
-            )
-            for tokens, labels in zip(*cut(both).values(), strict=True):
+            for tokens, labels in zip(*(cut.rows([each]) for each in tokens_and_targets(row)), strict=True):
                 self._empty = False
                 yield {"input_ids": tokens, "labels": labels}
         if self._empty:
@@ -209,9 +207,10 @@ class _Stretches:
         self.size, self.packing = size, packing
 
     def __call__(self, batch: Mapping[str, list[list[int]]]) -> dict[str, list[list[int]]]:
-        return {name: [*self._cut(batch[name])] for name in ("input_ids", "labels")}
+        return {name: [*self.rows(batch[name])] for name in ("input_ids", "labels")}
 
-    def _cut(self, rows: Sequence[list[int]]) -> Any:
+    def rows(self, rows: Sequence[Any]) -> Iterator[Any]:
+        """Every row, or all joined, in stretches of the size."""
         if self.packing:
             rows = [[token for row in rows for token in row]]
         for row in rows:

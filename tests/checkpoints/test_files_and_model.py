@@ -37,6 +37,13 @@ HARMLESS: dict[str, Tensors] = {
         f"{LAYER}self_attn.bias": torch.ones(1, 1, 8, 8),
         f"{LAYER}self_attn.masked_bias": torch.ones(()),
     },
+    "frequencies by another name": {f"{LAYER}self_attn.maybe_rotary.inv_freq": torch.ones(4)},
+    "positions": {"model.embed_tokens.position_ids": torch.arange(8)[None]},
+    "sinusoids": {
+        f"{LAYER}self_attn.weights": torch.ones(8, 4),
+        f"{LAYER}self_attn._float_tensor": torch.ones(1),
+    },
+    "a state of another library": {f"{LAYER}mlp._extra_state": torch.ones(1)},
     "a scale of a cache": {f"{LAYER}self_attn.k_proj.k_scale": torch.ones(())},
     "a tower": {"vision_tower.layers.0.weight": torch.ones(2), "model.visual.patch.weight": torch.ones(2)},
     "a reward head": {"score.weight": torch.ones(1, 32), "v_head.summary.bias": torch.ones(1)},

@@ -14,8 +14,12 @@ from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
 
-_WITHOUT_EFFECT = {"bias", "masked_bias", "causal_mask", "k_scale", "v_scale"}
-"""Masks that old models of transformers saved, and scales of caches in 8 bits: of modules without such a weight."""
+_WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
+"""Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
+_COMPUTED = {
+    "inv_freq", "masked_bias", "causal_mask", "position_ids", "token_type_ids", "_float_tensor", "_extra_state",
+}  # fmt: skip
+"""Buffers that older versions saved, and that the code of a model makes itself."""
 
 
 def check_files(resolved: ResolvedModel) -> None:
@@ -119,6 +123,8 @@ def _without_place(base: Any, names: Iterable[str]) -> list[str]:
         if extension is not None and extension.method == "clex" and ".frequencies." in path:
             continue
         owner, _, leaf = path.rpartition(".")
+        if leaf in _COMPUTED:
+            continue
         if leaf in _WITHOUT_EFFECT and owner in modules:
             own = {each for each, _ in modules[owner].named_parameters(recurse=False)}
             if "weight" not in own or leaf.endswith("_scale"):

@@ -82,5 +82,5 @@ def cost_table(results: Mapping[str, Results]) -> Table:
     return Table(
         columns=["steps of pretraining", "pretrainings", *heads],
         rows=rows,
-        notes=["Nats above plain CE. Means over pretrainings; in brackets the extremes."],
+        notes=["Nats above plain CE: mean and extremes over pretrainings, or the 95 % interval of one."],
     )

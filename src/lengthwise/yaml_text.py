@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,23 @@ def to_yaml(value: Mapping[str, Any]) -> str:
     return yaml.dump(dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
+def each_once(assignments: Sequence[str]) -> Sequence[str]:
+    """The assignments of a command line; UsageError if one path is given twice."""
+    paths = [each.partition("=")[0].replace("-", "_") for each in assignments]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            source = f"--set {shown(assignments[number])}"
+            raise UsageError(f"{source}: {path} is given twice", expected="one value", fix="leave one out")
+    return assignments
+
+
 def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Apply `section.key=value` assignments (values are YAML) to a copy of `settings`.
 
-    UsageError for an assignment without `=`, a path that is given twice, or one through what is no section.
+    Of a path that is given again the last value holds.
+
+    UsageError for an assignment without `=`, or a path through what is no section.
     """
-    seen: set[str] = set()
     result = copy.deepcopy(dict(settings))
     for assignment in assignments:
         path, sign, text = assignment.partition("=")
@@ -73,9 +84,6 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
         if not sign or not path:
             raise UsageError(f"{source} has no value", expected="section.key=value")
         path = path.replace("-", "_")
-        if path in seen:
-            raise UsageError(f"{source}: {path} is given twice", expected="one value", fix="leave one out")
-        seen.add(path)
         *sections, key = path.split(".")
         target = result
         for section in sections:

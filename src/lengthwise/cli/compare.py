@@ -14,7 +14,7 @@ from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.comparison import Comparison
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
-from lengthwise.yaml_text import override
+from lengthwise.yaml_text import each_once, override
 
 _Side = Parameter(metavar="KEY=VALUE", help=f"Change one side: {', '.join(TAKEN_BY)}; repeatable.")
 _Changes = Annotated[tuple[str, ...], _Side]
@@ -94,7 +94,7 @@ def _side(
     option: str, model: str, assignments: Sequence[str], shared: Mapping[str, Any], *, beside: str
 ) -> Subject:
     """A side: what both share, unless the side `beside` it alone takes it, and what its option changes."""
-    changes = override({}, assignments)
+    changes = override({}, each_once(assignments))
     for key in changes:
         if key not in TAKEN_BY:
             raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, TAKEN_BY))

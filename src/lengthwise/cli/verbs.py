@@ -78,9 +78,13 @@ def extend(
         lengthwise extend ./my-model --method llama3 --factor 8 --original-length 8192 --dry-run
     """
     from lengthwise.checkpoints.saving import plan_extended, save_extended
-    from lengthwise.yaml_text import override
+    from lengthwise.yaml_text import each_once, override
 
-    how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
+    how = {
+        "factor": factor,
+        "original_length": original_length,
+        "options": override({}, each_once(assignments)),
+    }
     if dry_run:
         print_plan(plan_extended(model, method, **how), as_json=as_json)
         return
@@ -114,8 +118,9 @@ def train(
         torchrun --nproc-per-node 2 -m lengthwise train my-recipe.yaml --out runs/two
     """
     from lengthwise.training import plan, read_recipe
+    from lengthwise.yaml_text import each_once
 
-    resolved = read_recipe(recipe, assignments)
+    resolved = read_recipe(recipe, each_once(assignments))
     if output.dry_run:
         planned = plan(resolved, devices=devices)
         if not (output.as_json or output.verbose):

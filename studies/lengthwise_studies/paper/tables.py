@@ -182,7 +182,7 @@ TABLE5 = PaperTable(
     ),
 )
 
-_ASKING = SIZES | {"smoke": replace(SIZES["smoke"], question_lengths=(4,), questions=1)}
+_ASKING = SIZES | {"smoke": replace(SIZES["smoke"], question_lengths=(8,), questions=1)}
 """The sizes of tables of questions: at `smoke` other tables have none."""
 _GAINS = {
     times: (answered(times, task=BABILONG), gain)

@@ -58,6 +58,12 @@ def test_every_pattern_of_a_comparison_has_its_words_and_numbers(
         ({"model": "m", "kv_cache": "quanto-int4"}, {"model": "m"}, "m with no kv_cache"),
         ({"model": "a/m"}, {"model": "b/n", "read": "decode"}, "n with read=decode against m"),
         ({"model": "m"}, {"model": "http://h:1/v1"}, "http://h:1/v1 against m"),
+        ({"model": "m"}, {"model": "m", "adapter": "runs/lora"}, "m with adapter=runs/lora"),
+        (
+            {"model": "m"},
+            {"model": "m", "adapter": {"config": "LoraConfig", "r": 8}},
+            "m with a Lora adapter of rank 8",
+        ),
     ],
 )
 def test_what_was_compared(one: Any, two: Any, expected: str) -> None:

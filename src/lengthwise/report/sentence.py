@@ -89,6 +89,10 @@ def _changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
                 if name == "quantize"
                 else f"a{'n' * (bits[1] == '8')} {bits[1]}-bit cache"
             )
+        elif isinstance(value, Mapping):
+            # The adapter of a recipe: the class of PEFT's configuration, and its settings.
+            rank = f" of rank {value['r']}" if "r" in value else ""
+            found.append(f"a {str(value.get('config')).removesuffix('Config')} adapter{rank}")
         else:
             found.append(f"{name}={value}" if value is not None else f"no {name}")
     return f" with {' and '.join(found)}" if found else ""

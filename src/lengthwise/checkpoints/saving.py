@@ -70,7 +70,8 @@ def _write_older_rope(file: Path) -> None:
     # Of a model with towers, its language model's.
     settings = whole.get("text_config") or whole
     rope = settings.get("rope_parameters") or {}
-    if "rope_theta" not in rope:
+    # transformers 5.0 writes an empty rope_theta beside the types.
+    if rope.get("rope_theta") is None:
         return
     top = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
     scaling = {key: value for key, value in rope.items() if key not in top}

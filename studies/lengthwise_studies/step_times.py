@@ -30,7 +30,8 @@ def fast_dtype() -> Dtype:
     It decides between minutes and hours on a CPU. Small disagreements need float32 all the same: bf16 rounding alone
     is a few hundredths of a nat.
     """
-    processor = torch.cpu.get_capabilities()
+    # torch 2.8 does not tell.
+    processor = getattr(torch.cpu, "get_capabilities", dict)()
     fast = any(processor.get(unit) for unit in ("avx512_bf16", "amx_bf16"))
     if fast or (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)):
         return "bfloat16"

@@ -153,6 +153,7 @@ def _with_arms(table: PaperTable, which: slice) -> tuple[Setting, ...]:
 @pytest.mark.slow
 def test_claims_on_longbench_have_numbers_with_a_folder_of_its_files(tmp_path):
     """Two steps, on made-up rows of the same shape."""
+    pytest.importorskip("lm_eval")
     on_scores = [one for table in TABLES.values() for one in table.claims if one.test.quantity == SCORED]
     # All but our own.
     papers = [name for name, table in TABLES.items() if not table.label.startswith("Ours")]

@@ -38,7 +38,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], int, tuple[str, ...]]] = {
         ("has ids up to 349, the model a vocabulary of 320",),
     ),
     "weights that give NaN": (poisoned, 1, ("NaN or infinite", "fix: check the weights")),
-    "a configuration without heads": (lambda folder: rewritten(folder, num_attention_heads=0), 2, ("model",)),
+    "a configuration without heads": (lambda folder: rewritten(folder, num_attention_heads=0), 2, ("own",)),
     "a configuration of no causal model": (
         lambda folder: rewritten(folder, model_type="bert", architectures=["BertForMaskedLM"]),
         2,

@@ -50,6 +50,8 @@ def test_a_resumed_run(lengthwise: Callable[..., Any], own: Path, verb: str, cha
     ("name", "value", "other"), [("quantize", "int8", "nf4"), ("device_map", "auto", "balanced")]
 )
 def test_a_run_is_resumed_as_it_was_loaded(lengthwise, own, name, value, other):
+    if name == "quantize":
+        pytest.importorskip("bitsandbytes")
     text = ("--text", own / "text", "--split", "all")
     command = ("ppl", own / "model", *RUNS["ppl"], *text, "--out", own / "run")
     option = f"--{name.replace('_', '-')}"

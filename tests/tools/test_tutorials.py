@@ -37,6 +37,8 @@ def command(offline: None, cache: Path, start_ranks: Callable[..., str]) -> Call
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=[page.stem for page in pages.PAGES])
 def test_it_runs_in_small(page: Path, command: Callable[[list[str]], str], tmp_path: Path) -> None:
+    if page.stem == "own-loop":
+        pytest.importorskip("trl")
     (tmp_path / "page").mkdir()
     pages.make_small(tmp_path / "page")
     pages.PageRun(page, tmp_path / "page", command, small=True)()

@@ -16,6 +16,8 @@ SMALL = ("batch.size=2", "parallel=null")
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
     recipe = tiny(name, shared, *SMALL)
+    if recipe.quantize is not None:
+        pytest.importorskip("bitsandbytes")
     lines = run(recipe, tmp_path / "run")
     assert len(lines) == 2
     assert all(line["grad_norm"] > 0 and line["misalignment"] > 0 for line in lines)
@@ -28,6 +30,8 @@ def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
 @pytest.mark.parametrize("name", ["smollm2-far", "smollm2-skip", "llama3-8b-far", "llama3-8b-far-qlora"])
 def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path, tmp_path: Path):
     recipe = tiny(name, shared, f"positions.target_length={4 * LENGTH}", *SMALL)
+    if recipe.quantize is not None:
+        pytest.importorskip("bitsandbytes")
     lines = run(recipe, tmp_path / "run")
     assert len(lines) == 2
     for line in lines:

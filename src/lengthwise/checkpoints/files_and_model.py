@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -36,7 +37,11 @@ def check_files(resolved: ResolvedModel) -> None:
             fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
         )
     index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
-    shards = set() if index is None else {*json.loads(index.read_bytes()).get("weight_map", {}).values()}
+    shards: set[str] = set()
+    if index is not None:
+        # A damaged index is named where the weights are loaded.
+        with suppress(ValueError, AttributeError):
+            shards = {*json.loads(index.read_bytes()).get("weight_map", {}).values()}
     # An index of shards that are gone is no second model: transformers leaves it when it saves fewer.
     if (
         shards
@@ -87,7 +92,8 @@ def check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str, 
         )
     base: Any = unwrap(model)
     head, table = base.get_output_embeddings(), base.get_input_embeddings()
-    tied = base.config.tie_word_embeddings and base._tied_weights_keys and hasattr(head, "weight")
+    ties = getattr(base.config, "tie_word_embeddings", False) and base._tied_weights_keys
+    tied = ties and hasattr(head, "weight")
     if (
         tied
         and _readable(head.weight)

@@ -215,7 +215,11 @@ def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
     resolved = resolve(model) if isinstance(model, str) else model
     try:
         with quiet_transformers():
-            return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments, **more)
+            tokenizer = AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments, **more)
+        # transformers 5.0 makes one of special tokens alone where there are no files.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise ValueError("its files hold no vocabulary")
+        return tokenizer
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
         raise unloadable(

@@ -89,4 +89,7 @@ def _one_by_one(
             continue
         with local_positions(model, own["position_ids"]), torch.set_grad_enabled(trained and graded):
             found[side] = hidden_states_for(model, head, **own)
+        if not trained:
+            # torch 2.8 would give the other pass the weights that autocast has cast here, without gradients.
+            torch.clear_autocast_cache()
     return [found[side] if side in found else torch.zeros_like(found[1 - side]) for side in (0, 1)]

@@ -64,7 +64,9 @@ def pair_windows(
         )
     columns = {name: Sequence(Value("int64")) for name in ("input_ids", "labels")}
     kinds: dict[str, Any] = {"features": Features(columns)}
-    tokens = data.map(_Tokens(tokenizer, text_field, assistant_only), remove_columns=names, **kinds)
+    # datasets 3.0 would remove what the function gives by a name that the stream had.
+    others = [name for name in names if name not in columns]
+    tokens = data.map(_Tokens(tokenizer, text_field, assistant_only), remove_columns=others, **kinds)
     size = view.longest_stretch
     cut = tokens.map(_Stretches(size, packing), batched=True, batch_size=max(1000, size), **kinds)
     lengths = row_lengths(tokens)

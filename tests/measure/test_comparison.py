@@ -281,7 +281,7 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
             "all positions",
             None,
         ),
-        # What stands side by side is of a place, however few tokens it is.
+        # Differing tokens side by side are a place, however few they are.
         ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.3}, "first tokens", (0, 64)),
         ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.9}, "some tokens", None),
         # Within the tolerance and far above rounding: it differs, unless it is far below what follows.

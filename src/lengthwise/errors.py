@@ -7,6 +7,7 @@ exits with its `exit_code`. Any other exception is a bug and keeps its traceback
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -92,6 +93,13 @@ def reason(error: BaseException) -> str:
         # A missing key or index says nothing alone.
         said = f"{type(error).__name__}: {said}"
     return (said or type(error).__name__)[:300]
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether this package raised it, and not as a sentence for the user."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    package = __name__.partition(".")[0] + "."
+    return not isinstance(error, LengthwiseError) and innermost.f_globals["__name__"].startswith(package)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -26,7 +26,7 @@ from lengthwise.checkpoints.hidden import (
     view_arguments,
 )
 from lengthwise.checkpoints.position_limits import max_positions
-from lengthwise.errors import LengthwiseError, UsageError, is_out_of_memory, reason
+from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
 from lengthwise.machine import device_of, is_fsdp2, is_split, whole, whole_tensor
 
 logger = logging.getLogger(__name__)
@@ -234,11 +234,9 @@ def is_quantized(model: nn.Module) -> bool:
 def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
     try:
         return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
-    except LengthwiseError:
-        raise
     # What a configuration that nobody tried leads the code of a model to.
     except Exception as error:
-        if is_out_of_memory(error):
+        if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
             raise
         raise UsageError(
             f"a {type(unwrap(model)).__name__} cannot read {input_ids.shape[1]} tokens: {reason(error)}",

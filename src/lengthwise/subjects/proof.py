@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import looks_ahead
-from lengthwise.errors import LengthwiseError, UsageError, is_out_of_memory, reason
+from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +95,6 @@ class Proofs:
             # Of this proof alone: more tokens with less padding are another one.
             self.up_to[shortcut], self.padded[shortcut] = tokens, padding
         return True
-
-
-def is_bug(error: Exception) -> bool:
-    """Whether this package raised it, and not as a sentence for the user."""
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    package = __name__.partition(".")[0] + "."
-    return not isinstance(error, LengthwiseError) and innermost.f_globals["__name__"].startswith(package)
 
 
 def differs(found: Tensor, expected: Tensor) -> str | None:

@@ -187,7 +187,7 @@ class Weights:
         return torch.cat([read(row[None]) for row in ids])
 
     def in_pieces(self, ids: Tensor) -> Tensor:
-        """As `read_along`, by several passes."""
+        """As `read_along`, by several passes; `LoadedModel` has it, because `pieces` is above this file."""
         raise NotImplementedError
 
     def plain_pass(self, tokens: Any) -> Tensor:

@@ -87,7 +87,7 @@ def wanted(only: str) -> list[tuple[str, Pair]]:
 
 def run_missing(missing: Sequence[tuple[str, Pair]], name: str, scale: int, out: Path) -> None:
     """Compare these pairs, whose side A is a model by its name."""
-    model = load(name, dtype="float32")
+    model = load(name, dtype="float32", device="cpu")
     plain = Base(loaded(model.model, model, kept=True), scale)
     bases = {"float32": plain}
     for kind, pair in missing:

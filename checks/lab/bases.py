@@ -40,7 +40,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def base_of(name: str) -> Base:
     """A base by its name, in float32."""
-    model = load(EMBEDDED, dtype="float32") if name == EMBEDDED else _tiny(name)
+    model = load(EMBEDDED, dtype="float32", device="cpu") if name == EMBEDDED else _tiny(name)
     return Base(loaded(model.model, model, kept=True))
 
 

@@ -53,11 +53,11 @@ _OFFLOADED = {"offloaded": "dynamic", "static-offloaded": "static"}
 """The caches that need CUDA, and those that keep the same where they are read."""
 
 
-def _has_cuda() -> bool:
+def _is_on_cuda(device: str) -> bool:
     # Settings are checked without torch.
     import torch
 
-    return torch.cuda.is_available()
+    return torch.cuda.is_available() and (device == "auto" or device.startswith("cuda"))
 
 
 def chosen_cache(subject: Subject) -> tuple[str, Callable[[Any, int], Any]]:
@@ -70,10 +70,10 @@ def chosen_cache(subject: Subject) -> tuple[str, Callable[[Any, int], Any]]:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
     if (kind := subject.kv_cache) is not None:
         require_known(kind, KV_CACHES, "no cache")
-        if kind in _OFFLOADED and not _has_cuda():
+        if kind in _OFFLOADED and not _is_on_cuda(subject.device):
             raise UsageError(
-                f"kv_cache is {kind!r}, which moves layers from a GPU, and there is no CUDA device",
-                expected="a machine with CUDA",
+                f"kv_cache is {kind!r}, which moves layers from a GPU, and the model is on no CUDA device",
+                expected="a machine with CUDA, and a model on it",
                 fix=f"use kv_cache={_OFFLOADED[kind]}, which gives the same numbers",
             )
         if kind.startswith("quanto-"):

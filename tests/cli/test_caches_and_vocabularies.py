@@ -45,7 +45,11 @@ def test_a_cache_that_needs_cuda_is_refused_before_anything_is_read(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_cuda)
     for more in ([], ["--dry-run"]):
-        given = [*words(model, model, text=text, kv_cache=cache), "--device", "cpu" if there_is_cuda else "auto"]
+        given = [
+            *words(model, model, text=text, kv_cache=cache),
+            "--device",
+            "cpu" if there_is_cuda else "auto",
+        ]
         done = lengthwise(*given, *more)
         assert (done.code, "no CUDA device" in done.err, "tok/s" in done.err) == (2, True, False)
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lengthwise.cli.gates import SUMMARY
+from lengthwise.cli.options import SUMMARY
 from lengthwise.results import parse_results
 
 

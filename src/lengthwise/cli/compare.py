@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from lengthwise.cli import gates
-from lengthwise.cli.options import Output
+from lengthwise.cli.options import Above, Junit, Output, Use
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.comparison import Comparison
@@ -32,9 +32,9 @@ def compare(
     device: str = "auto",
     server: ServerOptions,
     measurement: Comparison,
-    fail_above: gates.Above = None,
-    fail_use: gates.Use = None,
-    junit: gates.Junit = None,
+    fail_above: Above = None,
+    fail_use: Use = None,
+    junit: Junit = None,
     sequential: bool = False,
     output: Output,
 ) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lengthwise.cli import gates
-from lengthwise.cli.options import AsJson, Output
+from lengthwise.cli.options import Above, AsJson, Junit, Output, Use
 from lengthwise.cli.output import print_judged, print_results, print_table
 from lengthwise.errors import UsageError
 from lengthwise.files import named_path
@@ -18,9 +18,9 @@ def difference(
     reference: str | None = None,
     metric: tuple[str, ...] = (),
     format: Literal["csv", "latex", "markdown"] | None = None,
-    fail_above: gates.Above = None,
-    fail_use: gates.Use = None,
-    junit: gates.Junit = None,
+    fail_above: Above = None,
+    fail_use: Use = None,
+    junit: Junit = None,
     as_json: AsJson = False,
 ) -> int | None:
     """Which differences between runs are more than noise?

@@ -7,10 +7,9 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cyclopts import Parameter
-
+from lengthwise.cli.options import SUMMARY
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
 from lengthwise.files import atomic_write_text, file_to_write, named_path
 from lengthwise.machine import is_main_process
@@ -20,24 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable of GitHub Actions that names the file of a step's summary."""
 _MARKS = {True: "passed", False: "**failed**", None: "**not decided**"}
-_ABOVE = Parameter(
-    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
-    "with 5 if it is above but within rounding.",
-)
-Above = Annotated[float | None, _ABOVE]
-_USE = Parameter(
-    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
-    "none is clear.",
-)
-Use = Annotated[float | None, _USE]
-
-
-Junit = Annotated[
-    str | None, Parameter(metavar="FILE", help="Write the gates to FILE as test cases, in the form of JUnit.")
-]
 
 
 def limits(

@@ -11,16 +11,16 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from keyword import iskeyword
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
-from lengthwise.cli import verbs
-from lengthwise.cli.options import one_by_one, with_fields
-from lengthwise.cli.output import in_plain_signs
+from lengthwise.cli.options import Junit, Output, one_by_one, with_fields
+from lengthwise.cli.output import in_plain_signs, print_plan, show
 from lengthwise.errors import (
     TERMINATED,
     Interrupted,
@@ -31,21 +31,31 @@ from lengthwise.errors import (
 )
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.settings import Subject
 
-_HOMES = {"compare": "compare", "difference": "difference", "card": "card"}
-"""Of functions that have a module of their own in `lengthwise.cli`."""
-VERBS = (
-    *(name for name in MEASUREMENTS if name not in (*_HOMES, "predictions")),
-    "extend", "train", "merge", "compare", "difference", "import", "report", "card", "reproduce", "ls", "cp",
-    "doctor",
-)  # fmt: skip
-"""The measurements, and functions of the same names. `compare` makes two of the measurements."""
+if TYPE_CHECKING:
+    from lengthwise.measure.measurement import Measurement
+
+_FAIL_ABOVE = Parameter(help="Exit with 4 if at any length the value (not its interval) is above this.")
+_APART = ("compare", "difference", "card")
+"""Verbs whose functions have a module of their own in `lengthwise.cli`; the others are in `verbs`."""
 _SUMMARIES = {
+    "extend": "Extend the context of a model with rotary positions.",
+    "train": "Train a model with the alignment objective.",
+    "merge": "Merge a run's adapter into its base model and save that.",
+    "compare": MEASUREMENTS["compare"].summary,
     "difference": "Which differences between runs are more than noise?",
+    "import": "Make a run folder of what lm-eval wrote, for report and difference.",
+    "report": "Make one self-contained HTML page of one or several runs.",
     "card": "Make a picture to share of how much context a model uses, or of what NEW changes beside BASE.",
     "reproduce": "Run a study and write its page.",
+    "ls": "List models, corpora, recipes, methods, tasks and studies.",
+    "cp": "Copy a recipe of lengthwise to a file that you can change.",
+    "doctor": "Check what positions a model really uses, or show what is on this machine.",
 }
-"""Of verbs that the list does not load: for their modules, and `reproduce` because studies may be missing."""
+"""Of functions of the same names: the first lines of their texts, for the list of verbs, which loads none of them."""
+VERBS = (*(name for name in MEASUREMENTS if name not in (*_SUMMARIES, "predictions")), *_SUMMARIES)
+"""The measurements, and functions of the same names. `compare` makes two of the measurements."""
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
     "lengthwise train smollm2-lora --out runs/lora",
@@ -160,22 +170,49 @@ def command_line(words: Sequence[str]) -> App:
 
 
 def summary(name: str) -> str:
-    """What a verb does, in one line, without importing a measurement."""
-    if name in MEASUREMENTS:
-        return MEASUREMENTS[name].summary
-    return _SUMMARIES.get(name) or _prose(_function(name)).partition("\n")[0]
+    """What a verb does, in one line, without importing it."""
+    return _SUMMARIES.get(name) or MEASUREMENTS[name].summary
 
 
 def _complete(verb: App, name: str) -> None:
     """Give a verb its options, its whole help and its examples."""
-    if name in MEASUREMENTS and name not in _HOMES:
+    if name not in _SUMMARIES:
         kind = MEASUREMENTS[name].measurement
-        function, examples = verbs.measuring(kind), kind.about.examples
+        function, examples = _measuring(kind), kind.about.examples
     else:
         function = with_fields(_function(name))
         examples = (inspect.getdoc(function) or "").partition("Examples:\n")[2].splitlines()
     verb.help, verb.help_epilogue = _prose(function), _examples(examples)
     verb.default(function)
+
+
+def _measuring(kind: type[Measurement]) -> Callable[..., int | None]:
+    """The verb of a measurement, with an option for each of its fields."""
+
+    def verb(
+        subject: Subject,
+        measurement: Any,
+        *,
+        fail_above: Annotated[float | None, _FAIL_ABOVE] = None,
+        junit: Junit = None,
+        output: Output,
+    ) -> int | None:
+        gated: dict[str, Any] = {}
+        if fail_above is not None or junit is not None:
+            from lengthwise.cli import gates
+
+            limits, metric = gates.limits(fail_above, junit=junit), kind.about.fail_above or ""
+            gated = {"judge": partial(gates.judged, limits=limits, metric=metric), "junit": junit}
+        from lengthwise.measure.runner import plan_run, run
+
+        if output.dry_run:
+            print_plan(plan_run(measurement, subject), as_json=output.as_json)
+            return None
+        return show(partial(run, measurement, subject), output, **gated)
+
+    verb.__doc__ = kind.__doc__
+    verb.__annotations__["measurement"] = kind
+    return with_fields(verb, hidden=() if kind.about.fail_above else ("fail_above", "junit"))
 
 
 def _function(name: str) -> Any:
@@ -184,7 +221,7 @@ def _function(name: str) -> Any:
 
         owner = studies_module("study_table")
     else:
-        owner = importlib.import_module(f"lengthwise.cli.{_HOMES.get(name, 'verbs')}")
+        owner = importlib.import_module(f"lengthwise.cli.{name if name in _APART else 'verbs'}")
     return getattr(owner, f"{name}_" if iskeyword(name) else name)
 
 

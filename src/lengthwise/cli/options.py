@@ -21,6 +21,20 @@ DryRun = Annotated[bool, Parameter(help="Print the plan, with an estimate of tim
 AsJson = Annotated[bool, Parameter("--json", help="Print JSON alone on standard output.", group=_OUTPUT)]
 _VERBOSE = "Print the full table, and the traceback of an error."
 Verbose = Annotated[bool, Parameter(["--verbose", "-v"], help=_VERBOSE, group=_OUTPUT)]
+_ABOVE = Parameter(
+    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
+    "with 5 if it is above but within rounding.",
+)
+Above = Annotated[float | None, _ABOVE]
+_USE = Parameter(
+    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
+    "none is clear.",
+)
+Use = Annotated[float | None, _USE]
+_JUNIT = Parameter(metavar="FILE", help="Write the gates to FILE as test cases, in the form of JUnit.")
+Junit = Annotated[str | None, _JUNIT]
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable of GitHub Actions that names the file of a step's summary."""
 
 
 class Output(Settings):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.cli.gates import Gate, exit_code, write_for_ci
+from lengthwise.cli.options import SUMMARY, Output
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
-    from lengthwise.cli.options import Output
+    from lengthwise.cli.gates import Gate
     from lengthwise.report.tables import Table
     from lengthwise.results import Results
 
@@ -57,6 +58,11 @@ def print_judged(
     """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
     if is_main_process():
         print_results(results, output, gates)
+    if not gates and not os.environ.get(SUMMARY):
+        return 0
+    from lengthwise.cli.gates import exit_code, write_for_ci
+
+    if is_main_process():
         write_for_ci(results, gates, junit)
     return exit_code(gates)
 

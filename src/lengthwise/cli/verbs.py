@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Literal
 
-from cyclopts import Parameter
-
-from lengthwise.cli import gates
-from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
+from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output
 from lengthwise.cli.output import needed, print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.settings import Dtype, Subject
-
-if TYPE_CHECKING:
-    from lengthwise.measure.measurement import Measurement
-
-
-_FAIL_ABOVE = Parameter(help="Exit with 4 if at any length the value (not its interval) is above this.")
-
-
-def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
-    """The verb of a measurement, with an option for each of its fields."""
-
-    def verb(
-        subject: Subject,
-        measurement: Any,
-        *,
-        fail_above: Annotated[float | None, _FAIL_ABOVE] = None,
-        junit: gates.Junit = None,
-        output: Output,
-    ) -> int | None:
-        limits = gates.limits(fail_above, junit=junit)
-        from lengthwise.measure.runner import plan_run, run
-
-        if output.dry_run:
-            print_plan(plan_run(measurement, subject), as_json=output.as_json)
-            return None
-        judge = partial(gates.judged, limits=limits, metric=kind.about.fail_above or "")
-        return show(partial(run, measurement, subject), output, judge=judge, junit=junit)
-
-    verb.__doc__ = kind.__doc__
-    verb.__annotations__["measurement"] = kind
-    return with_fields(verb, hidden=() if kind.about.fail_above else ("fail_above", "junit"))
+from lengthwise.settings import Dtype
 
 
 def extend(

@@ -15,7 +15,7 @@ from torch import nn
 
 from lengthwise import versions
 from lengthwise.checkpoints.attention_layers import local_positions
-from lengthwise.checkpoints.loading import add_saved_adapter
+from lengthwise.checkpoints.variants import add_saved_adapter
 from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results

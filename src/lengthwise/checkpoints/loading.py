@@ -1,21 +1,24 @@
-"""The weights of a causal LM with its tokenizer: placed, quantized, extended as they were, with an adapter."""
+"""The weights of a causal LM with its tokenizer, and whether transformers made a model of all that its files say.
+
+It leaves out much without an error. What is asked for beyond the files is in `variants`.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import logging
-import math
-import re
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from lengthwise.checkpoints.files_and_model import check_files, check_weights
+from lengthwise.checkpoints.hidden import decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
+    checkpoint_file,
     quiet_transformers,
     read_config,
     read_tokenizer,
@@ -24,7 +27,7 @@ from lengthwise.checkpoints.resolve import (
 )
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
-from lengthwise.machine import process_count, slowdown, usable_device
+from lengthwise.machine import is_split, slowdown, usable_device
 from lengthwise.settings import Dtype
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,13 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_arg
 
 EMULATED = 4
 """How many times as long as float32 a dtype must take for `load` to warn of it."""
+
+_WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
+"""Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
+_COMPUTED = {
+    "inv_freq", "masked_bias", "causal_mask", "position_ids", "token_type_ids", "_float_tensor", "_extra_state",
+}  # fmt: skip
+"""Buffers that older versions saved, and that the code of a model makes itself."""
 
 
 def load_weights(
@@ -63,11 +73,15 @@ def load_weights(
         given: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
         if isinstance(quantization, str):
             products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
+            from lengthwise.checkpoints.variants import quantization_config
+
             quantization = quantization_config(quantization, products)
         if quantization is not None:
             given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
             from transformers.distributed.configuration_utils import DistributedConfig
+
+            from lengthwise.checkpoints.variants import check_splits
 
             check_splits(config.get_text_config())
             given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
@@ -86,6 +100,7 @@ def load_weights(
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             from lengthwise.checkpoints.extending import extend_for_adapter
+            from lengthwise.checkpoints.variants import add_saved_adapter
 
             extend_for_adapter(model, adapter)
             model = add_saved_adapter(model, adapter)
@@ -108,54 +123,6 @@ def _warn_of_emulation(dtype: str, name: str) -> None:
         )
 
 
-def check_splits(config: Any) -> None:
-    """Raise UsageError unless transformers splits the layers of this text model over the processes of torchrun."""
-    processes = process_count()
-    if processes < 2:
-        raise UsageError(
-            "tp_plan spreads each layer over processes, and this is one",
-            expected="torchrun --nproc-per-node N -m lengthwise ..., one process for each device",
-        )
-    plan = getattr(config, "base_model_tp_plan", None)
-    if not plan:
-        raise UsageError(
-            f"transformers has no tensor parallel plan for {config.model_type}",
-            fix="--device-map auto, or one process",
-        )
-    queries = config.num_attention_heads
-    keys = getattr(config, "num_key_value_heads", None) or queries
-    split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
-    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
-    if heads % processes:
-        works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
-        raise UsageError(
-            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
-            expected=f"a number of processes that divides both: {works}",
-        )
-
-
-def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
-    """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
-
-    "nf4" (QLoRA, Dettmers et al. 2023; its products are in `compute_dtype`) or "int8" (LLM.int8), by bitsandbytes.
-    MissingError without bitsandbytes, UsageError for another method.
-    """
-    if method not in ("nf4", "int8"):
-        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingError("quantised weights need bitsandbytes", fix="pip install 'lengthwise[qlora]'")
-    from transformers import BitsAndBytesConfig
-
-    if method == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute_dtype,
-    )
-
-
 def is_4bit(module: nn.Module) -> bool:
     """Whether it is a linear layer with 4-bit weights. bitsandbytes is not imported for it."""
     return type(module).__name__ == "Linear4bit"
@@ -164,7 +131,7 @@ def is_4bit(module: nn.Module) -> bool:
 def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    check_files(resolved)
+    _check_files(resolved)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
@@ -177,8 +144,136 @@ def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
     except Exception as error:
         raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
-    check_weights(model, resolved, info)
+    _check_weights(model, resolved, info)
     return model
+
+
+def _check_files(resolved: ResolvedModel) -> None:
+    """Raise UsageError if transformers would choose between the files of a checkpoint: others choose otherwise."""
+
+    def has(name: str) -> bool:
+        return checkpoint_file(resolved.location, name, **resolved.where) is not None
+
+    if has("adapter_config.json"):
+        raise UsageError(
+            f"{resolved.name} holds a model and an adapter of PEFT, which transformers would add to it",
+            expected="a model alone, or a model and an adapter in a folder of its own",
+            fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
+        )
+    index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
+    shards: set[str] = set()
+    if index is not None:
+        # A damaged index is named where the weights are loaded.
+        with suppress(ValueError, AttributeError):
+            shards = {*json.loads(index.read_bytes()).get("weight_map", {}).values()}
+    # An index of shards that are gone is no second model: transformers leaves it when it saves fewer.
+    if (
+        shards
+        and "model.safetensors" not in shards
+        and has("model.safetensors")
+        and any(map(has, sorted(shards)))
+    ):
+        raise UsageError(
+            f"{resolved.name} has its weights twice: in model.safetensors, and in the files that its index names",
+            fix="remove those that are not meant",
+        )
+
+
+def _check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str, Any]) -> None:
+    """Raise unless each tensor of the model came from the files, and each tensor of the files has its place.
+
+    `info` is what `from_pretrained` says of the loading. Parts of which the model has none, as a vision tower or a
+    reward head, may be there.
+
+    Raises:
+        MissingError: the files lack tensors, or have them in another shape.
+        UsageError: they have tensors without a place in the layers or the head, two heads, or other weights than the
+            quantization that they claim.
+    """
+    without_place = _without_place(unwrap(model), info["unexpected_keys"])
+    shapes = [
+        f"{name} is {[*has]} in its files and {[*wants]} in the model"
+        for name, has, wants in info["mismatched_keys"]
+    ]
+    missing = sorted(map(str, info["missing_keys"]))
+    if missing or shapes:
+        lacks = [f"there are no weights for {shown(', '.join(missing))}"] if missing else []
+        other = (
+            f"; without a place are {shown(', '.join(without_place))}" if missing and without_place else ""
+        )
+        raise MissingError(
+            f"the checkpoint of {resolved.name} does not fit its config.json: "
+            f"{'; '.join([*lacks, *shapes[:3]])}{other}",
+            expected="every weight of the model (missing ones would be random)",
+            fix="download the model again, or save it whole, with its output head",
+        )
+    if without_place:
+        raise UsageError(
+            f"the checkpoint of {resolved.name} has tensors that its config.json has no place for: "
+            f"{shown(', '.join(without_place))}",
+            expected="a configuration with all layers, biases and norms of the weights",
+            fix="correct config.json, or remove what is not meant from the files",
+        )
+    base: Any = unwrap(model)
+    head, table = base.get_output_embeddings(), base.get_input_embeddings()
+    ties = getattr(base.config, "tie_word_embeddings", False) and base._tied_weights_keys
+    tied = ties and hasattr(head, "weight")
+    if (
+        tied
+        and _readable(head.weight)
+        and _readable(table.weight)
+        and not torch.equal(head.weight, table.weight)
+    ):
+        raise UsageError(
+            f"config.json of {resolved.name} ties the head to the embedding, and its files have a head of their own",
+            expected="one of both: programs do not agree on which they use",
+            fix="write tie_word_embeddings: false, or remove the head from the files",
+        )
+    for name, layer in model.named_modules():
+        if is_4bit(layer) and getattr(layer.weight, "quant_state", None) is None:
+            raise UsageError(
+                f"{resolved.name} says that its weights have 4 bits, and {name} has none of their scales",
+                fix="remove quantization_config from config.json if the weights are whole",
+            )
+
+
+def _readable(weight: Tensor) -> bool:
+    return not weight.is_meta and not is_split(weight)
+
+
+def _without_place(base: Any, names: Iterable[str]) -> list[str]:
+    """The tensors of the files that belong to a layer or to the head, and that no module takes."""
+    modules, text = dict(base.named_modules()), base.config.get_text_config()
+    inside = {id(module): name for name, module in modules.items()}
+    decoder, head = inside[id(decoder_of(base))], inside.get(id(base.get_output_embeddings()))
+    extension, found = None, list[str]()
+    if getattr(text, RECORD, None) is not None:
+        # Few models are extended.
+        from lengthwise.checkpoints.extension import read_extension
+
+        extension = read_extension(text)
+    layers = text.num_hidden_layers
+    # Layers that predict further tokens stand behind the others.
+    beside = {str(layers + more) for more in range(getattr(text, "num_nextn_predict_layers", None) or 0)}
+    for name in sorted(names):
+        path = name if name.split(".")[0] in modules else f"{base.base_model_prefix}.{name}"
+        if extension is not None and extension.method == "clex" and ".frequencies." in path:
+            continue
+        owner, _, leaf = path.rpartition(".")
+        if leaf in _COMPUTED:
+            continue
+        if leaf in _WITHOUT_EFFECT and owner in modules:
+            own = {each for each, _ in modules[owner].named_parameters(recurse=False)}
+            if "weight" not in own or leaf.endswith("_scale"):
+                continue
+        while owner not in modules:
+            owner = owner.rpartition(".")[0]
+        rest = path.removeprefix(f"{owner}.").split(".")
+        # Directly in the decoder a table or a norm, but no tower or head of another kind.
+        its_own = owner == decoder and name.startswith(f"{decoder}.") and len(rest) == 2
+        if rest[0] not in beside and (its_own or owner == head or owner.startswith(f"{decoder}.")):
+            found.append(name)
+    return found
 
 
 def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
@@ -196,65 +291,6 @@ def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
             expected="the tokenizer that the model was trained with",
             fix="put the right tokenizer files beside the weights",
         )
-
-
-# What torch says of an embedding or a head; PEFT saves those of a vocabulary that was resized.
-_OTHER_ROWS = re.compile(
-    r"size mismatch for \S*(?:embed|wte|lm_head)\S*: .*?\[(\d+),[^]]*\]\) from checkpoint, .*?\[(\d+),"
-)
-
-
-# Of vectors that many layers share, and of a prompt's encoder, the files have one or none.
-_SHARED = ("vblora_vector_bank", "prompt_encoder", "tinylora_v", "unilora_theta_d")
-
-
-def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
-    """The model with a saved PEFT adapter.
-
-    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model:
-    it has tensors without a place, or too few.
-    """
-    from lengthwise.versions import need
-
-    need("peft")
-    folder = Path(adapter).expanduser()
-    if (folder / "adapter_config.json").is_file() and not [*folder.glob("adapter_model.*")]:
-        raise MissingError(f"the adapter {adapter} has no adapter_model.safetensors", fix="save it again")
-    try:
-        with quiet_transformers():
-            from peft import PeftModel
-
-            adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
-            # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
-            found = adapted.load_adapter(str(folder) if folder.exists() else adapter, "default")
-    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
-    except Exception as error:
-        if (other := _OTHER_ROWS.search(str(error))) and other[1] != other[2]:
-            raise UsageError(
-                f"the adapter {adapter} has {other[1]} rows of the vocabulary, and the model {other[2]}",
-                expected="the model that it was trained on, with its vocabulary",
-                fix=f"resize the model as before the training: resize_token_embeddings({other[1]}), save_pretrained",
-            ) from error
-        misfit = UsageError if isinstance(error, RuntimeError) else MissingError
-        raise unloadable(
-            f"the adapter {adapter}",
-            str(folder),
-            error,
-            otherwise=misfit,
-            expected="an adapter of PEFT that was trained on this model",
-        ) from error
-    lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
-    # Of a prompt, what its encoder made before it was saved.
-    surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
-    if lost or surplus:
-        words = {"the model has no place for": surplus, "there are no weights for": lost}
-        problem = "; ".join(f"{what} {shown(', '.join(names))}" for what, names in words.items() if names)
-        raise UsageError(
-            f"the adapter {adapter} does not fit: {problem}",
-            expected="the model that it was trained on, and an adapter_config.json that names all that it changes",
-            fix="load it with its own base model, or save it again",
-        )
-    return adapted
 
 
 def model_skeleton(config: Any) -> Any:

@@ -16,7 +16,7 @@ from lengthwise.checkpoints.attention_layers import sliding_layers, use_attentio
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.loading import DTYPES, model_skeleton, quantization_config
+from lengthwise.checkpoints.loading import DTYPES, model_skeleton
 from lengthwise.checkpoints.position_limits import (
     check_positions_fit,
     max_positions,
@@ -24,6 +24,7 @@ from lengthwise.checkpoints.position_limits import (
     rope_by_input_length,
 )
 from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.variants import quantization_config
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize

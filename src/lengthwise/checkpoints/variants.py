@@ -1,0 +1,119 @@
+"""What is asked for beyond the files of a model: weights in 4 or 8 bits, layers split over processes, an adapter."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
+from lengthwise.errors import MissingError, UsageError, shown
+from lengthwise.machine import process_count
+from lengthwise.versions import need
+
+# What torch says of an embedding or a head; PEFT saves those of a vocabulary that was resized.
+_OTHER_ROWS = re.compile(
+    r"size mismatch for \S*(?:embed|wte|lm_head)\S*: .*?\[(\d+),[^]]*\]\) from checkpoint, .*?\[(\d+),"
+)
+# Of vectors that many layers share, and of a prompt's encoder, the files have one or none.
+_SHARED = ("vblora_vector_bank", "prompt_encoder", "tinylora_v", "unilora_theta_d")
+
+
+def check_splits(config: Any) -> None:
+    """Raise UsageError unless transformers splits the layers of this text model over the processes of torchrun."""
+    processes = process_count()
+    if processes < 2:
+        raise UsageError(
+            "tp_plan spreads each layer over processes, and this is one",
+            expected="torchrun --nproc-per-node N -m lengthwise ..., one process for each device",
+        )
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        raise UsageError(
+            f"transformers has no tensor parallel plan for {config.model_type}",
+            fix="--device-map auto, or one process",
+        )
+    queries = config.num_attention_heads
+    keys = getattr(config, "num_key_value_heads", None) or queries
+    split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
+    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
+    if heads % processes:
+        works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
+        raise UsageError(
+            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
+            expected=f"a number of processes that divides both: {works}",
+        )
+
+
+def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
+    """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
+
+    "nf4" (QLoRA, Dettmers et al. 2023; its products are in `compute_dtype`) or "int8" (LLM.int8), by bitsandbytes.
+    MissingError without bitsandbytes, UsageError for another method.
+    """
+    if method not in ("nf4", "int8"):
+        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingError("quantised weights need bitsandbytes", fix="pip install 'lengthwise[qlora]'")
+    from transformers import BitsAndBytesConfig
+
+    if method == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype,
+    )
+
+
+def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
+    """The model with a saved PEFT adapter.
+
+    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model:
+    it has tensors without a place, or too few.
+    """
+    need("peft")
+    folder = Path(adapter).expanduser()
+    if (folder / "adapter_config.json").is_file() and not [*folder.glob("adapter_model.*")]:
+        raise MissingError(f"the adapter {adapter} has no adapter_model.safetensors", fix="save it again")
+    try:
+        with quiet_transformers():
+            from peft import PeftModel
+
+            adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+            # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
+            found = adapted.load_adapter(str(folder) if folder.exists() else adapter, "default")
+    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
+    except Exception as error:
+        if (other := _OTHER_ROWS.search(str(error))) and other[1] != other[2]:
+            raise UsageError(
+                f"the adapter {adapter} has {other[1]} rows of the vocabulary, and the model {other[2]}",
+                expected="the model that it was trained on, with its vocabulary",
+                fix=f"resize the model as before the training: resize_token_embeddings({other[1]}), save_pretrained",
+            ) from error
+        misfit = UsageError if isinstance(error, RuntimeError) else MissingError
+        raise unloadable(
+            f"the adapter {adapter}",
+            str(folder),
+            error,
+            otherwise=misfit,
+            expected="an adapter of PEFT that was trained on this model",
+        ) from error
+    lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
+    # Of a prompt, what its encoder made before it was saved.
+    surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
+    if lost or surplus:
+        words = {"the model has no place for": surplus, "there are no weights for": lost}
+        problem = "; ".join(f"{what} {shown(', '.join(names))}" for what, names in words.items() if names)
+        raise UsageError(
+            f"the adapter {adapter} does not fit: {problem}",
+            expected="the model that it was trained on, and an adapter_config.json that names all that it changes",
+            fix="load it with its own base model, or save it again",
+        )
+    return adapted

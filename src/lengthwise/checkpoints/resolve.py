@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
 from lengthwise.checkpoints.position_limits import RECORD, check_rope_values
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, is_out_of_memory, nearest, reason
 from lengthwise.files import named_path, read_json
@@ -60,18 +59,23 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
             fix="use a verb that measures, or lengthwise.subjects.open_model",
         )
     path = named_path(name, what="the model")
-    if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
-        return _resolve_hub(name, revision)
+    if not looks_like_path(name):
+        from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded
+
+        if name not in EMBEDDED and not path.exists():
+            return _resolve_hub(name, revision)
+        if name in EMBEDDED and revision is None:
+            with quiet_transformers():
+                return ResolvedModel(name, str(build_embedded(name)))
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
-    if name in EMBEDDED:
-        with quiet_transformers():
-            return ResolvedModel(name, str(build_embedded(name)))
     if not path.exists():
         raise MissingError(f"there is no model folder {name}", fix="check the path")
     if path.is_dir():
         return ResolvedModel(name, str(path))
     if path.suffix.lower() == ".gguf":
+        from lengthwise.checkpoints.embedded_models import convert_gguf_file
+
         with quiet_transformers():
             return ResolvedModel(name, str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
@@ -80,6 +84,8 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
 def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    from lengthwise.checkpoints.embedded_models import EMBEDDED
 
     if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
         raise UsageError(f"unknown model {name!r}", expected=near)

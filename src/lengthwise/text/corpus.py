@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.settings import TextOptions
-from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
+if TYPE_CHECKING:
+    from lengthwise.text.embedded_texts import EmbeddedCorpus
 
 Split = Literal["test", "train", "all"]
 
@@ -190,7 +192,7 @@ def load_corpus(
         skip_unreadable=skip_unreadable,
         text_tokens=text_tokens,
     )
-    path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
+    path, embedded = named_path(spec, what="the text"), _embedded(spec)
     if embedded is not None and how != TextOptions(split=split, text_tokens=text_tokens):
         raise UsageError(
             f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
@@ -215,11 +217,22 @@ def load_corpus(
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
     if "/" in spec or known:
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
     raise UsageError(
         f"unknown corpus {spec!r}: it is not embedded and there is no such path",
         expected=nearest(spec, EMBEDDED_CORPORA),
         fix="give a file, a folder or hf://owner/name",
     )
+
+
+def _embedded(spec: str) -> EmbeddedCorpus | None:
+    """The text of this name. What has a dot or a slash is no such name."""
+    if "." in spec or "/" in spec:
+        return None
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
+    return EMBEDDED_CORPORA.get(spec)
 
 
 def as_corpus(text: TextLike, **how: Any) -> Corpus:

@@ -101,14 +101,17 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
         return text
     corpus = as_corpus(text).rendered(tokenizer)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
-    from lengthwise.text.encoding import encode
-
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
+    def encoded() -> list[NDArray[np.int32]]:
+        from lengthwise.text.encoding import encode
+
+        return encode(corpus.documents.values(), tokenizer)
+
     def build(folder: Path) -> None:
-        encoded = encode(corpus.documents.values(), tokenizer)
-        np.save(folder / "ids.npy", np.concatenate(encoded))
-        np.save(folder / "ends.npy", np.cumsum([len(own) for own in encoded]))
+        found = encoded()
+        np.save(folder / "ids.npy", np.concatenate(found))
+        np.save(folder / "ends.npy", np.cumsum([len(own) for own in found]))
 
     ids = None
     if cache and isinstance(text, str | Path | Corpus):
@@ -119,9 +122,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
             ids = np.split(mapped, np.load(folder / "ends.npy")[:-1])
         except LengthwiseError as error:
             logger.warning("the tokens are not kept: %s", error.problem)
-    documents = tuple(
-        map(TokenDocument, corpus.documents, ids or encode(corpus.documents.values(), tokenizer))
-    )
+    documents = tuple(map(TokenDocument, corpus.documents, ids or encoded()))
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key, corpus.part)
 
 

@@ -31,11 +31,12 @@ FLOORS = (
     ("progress",),
     ("settings", "files", "machine", "yaml_text"),
     ("versions",),
-    ("errors", "lazy"),
+    ("errors",),
 )
 """Packages, and modules outside of packages, from the highest floor. Each imports itself and lower floors.
 
-`lengthwise` itself, whose names come from all of them, is on none: of it only the version is imported.
+`lengthwise` itself, whose names come from all of them, is on none: of it only the version is imported, and
+what makes the faces of packages.
 """
 NEVER = {"report": ("subjects", "checkpoints", "training", "evaluation")}
 """What a package does not import although it lies lower. Pages are made from run folders, never from models."""
@@ -96,8 +97,8 @@ def _edges(module: str, path: Path, known: Mapping[str, Path]) -> Iterator[tuple
             yield name, "a relative import; write the whole name"
         elif name.split(".")[0] in (ROOT, "lengthwise_studies"):
             other = f"{name}.{given}" if f"{name}.{given}" in known else name
-            # `import lengthwise` is for its version; a name from it would come from any floor.
-            fine = other == ROOT and given in (None, "__version__")
+            # `import lengthwise` is for its version; a name of its stub would come from any floor.
+            fine = other == ROOT and given in (None, "__version__", "lazy_names")
             yield other, None if fine else against_the_order(module, other)
 
 

@@ -1,5 +1,8 @@
 """What `lengthwise` exports: type checkers read these imports, and `__getattr__` follows them at first use."""
 
+import collections.abc
+import typing
+
 from lengthwise.alignment import AlignmentOutput as AlignmentOutput
 from lengthwise.alignment import Objective as Objective
 from lengthwise.alignment import PairGeometry as PairGeometry
@@ -41,5 +44,10 @@ from lengthwise.training import read_recipe as read_recipe
 from lengthwise.training import train as train
 
 __version__: str
+
+def lazy_names(
+    package: str, file: str
+) -> tuple[dict[str, str], collections.abc.Callable[[str], typing.Any]]: ...
+
 __all__: list[str]
 _HOME: dict[str, str]

@@ -3,7 +3,7 @@
 The names in `__init__.pyi` are loaded on first use: nothing here imports torch before.
 """
 
-from lengthwise.lazy import lazy_names
+from lengthwise import lazy_names
 
 _HOME, __getattr__ = lazy_names(__name__, __file__)
 __all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

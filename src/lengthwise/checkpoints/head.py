@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +19,11 @@ from lengthwise.checkpoints.hidden import (
     final_hidden_states,
     has_compiled_part,
     is_compiled,
+    is_quantized,
     shells_of,
     tap_of,
     unwrap,
+    unwrap_saved,
     view_arguments,
 )
 from lengthwise.checkpoints.position_limits import max_positions
@@ -63,12 +64,12 @@ class Head:
     @property
     def weight(self) -> Tensor:
         """The output embedding [V, d]: the model's own parameter, not a copy."""
-        return _unwrap_saved(self.module).weight
+        return unwrap_saved(self.module).weight
 
     @property
     def bias(self) -> Tensor | None:
         """The bias [V] of the output embedding, if it has one."""
-        return _unwrap_saved(self.module).bias
+        return unwrap_saved(self.module).bias
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
@@ -164,7 +165,7 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     module = base.get_output_embeddings()
     if not isinstance(module, nn.Module):
         return "the model names no output embedding"
-    own = _unwrap_saved(module)
+    own = unwrap_saved(module)
     kind = _own_class(own)
     # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and an adapter
     # that starts at zero would pass the proof now and fail it after the first training step.
@@ -226,11 +227,6 @@ def _check_causal(model: nn.Module) -> None:
             raise looks_ahead(what)
 
 
-def is_quantized(model: nn.Module) -> bool:
-    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8)."""
-    return bool(getattr(unwrap(model), "is_quantized", False))
-
-
 def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
     try:
         return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
@@ -260,16 +256,6 @@ def probe_tokens(model: nn.Module) -> Tensor:
     assert isinstance(embedding.weight, Tensor)
     generator = torch.Generator().manual_seed(0)
     return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
-
-
-def _unwrap_saved(module: Any) -> Any:
-    """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
-    peft = sys.modules.get("peft.utils.other")
-    if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):
-        return module
-    if module.disable_adapters or not module.active_adapters:
-        return module.original_module
-    return module.modules_to_save[module.active_adapters[0]]
 
 
 def _own_class(module: nn.Module) -> type:

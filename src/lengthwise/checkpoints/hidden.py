@@ -49,6 +49,21 @@ def is_peft_model(model: nn.Module) -> TypeGuard[PeftModel]:
     return peft is not None and isinstance(model, peft.PeftModel)
 
 
+def unwrap_saved(module: Any) -> Any:
+    """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
+    peft = sys.modules.get("peft.utils.other")
+    if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):
+        return module
+    if module.disable_adapters or not module.active_adapters:
+        return module.original_module
+    return module.modules_to_save[module.active_adapters[0]]
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8)."""
+    return bool(getattr(unwrap(model), "is_quantized", False))
+
+
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model as a whole (single layers may be compiled)."""
     return any(map(runs_compiled, (*shells_of(model), decoder_of(model))))

@@ -130,8 +130,12 @@ class TestAsCorpusAndTokenize:
         assert documents[0].ids.tolist() == tokenizer("the king").input_ids
         assert tokenize(documents, tokenizer) is documents
 
-    def test_texts_leave_nothing_in_the_cache(self, cache: Path):
+    def test_texts_leave_nothing_in_the_cache_nor_does_what_is_not_to_be_kept(
+        self, tmp_path: Path, cache: Path
+    ):
+        (tmp_path / "a.txt").write_text("the king")
         tokenize(["the king"], tiny_tokenizer())
+        tokenize(as_corpus(tmp_path / "a.txt"), tiny_tokenizer(), cache=False)
         assert not cache.exists()
 
     @pytest.mark.parametrize("thing", [3, [3], {"a": "b"}, [], [" "]])

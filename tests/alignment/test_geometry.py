@@ -86,32 +86,6 @@ def schedule(geometry, pairs):
     return chunks_of(labels(0), labels(1), geometry=geometry, pairs=pairs)
 
 
-def rows(index):
-    return list(zip(*(part.tolist() for part in index), strict=True))
-
-
-@pytest.mark.parametrize("pairs", [1, 2, 4, 100])
-@pytest.mark.parametrize("min_context", [None, 0])
-@pytest.mark.parametrize("offset", [0, 1, 4, 10])
-def test_every_pair_and_every_other_label_comes_once(offset, min_context, pairs):
-    geometry = PairGeometry(LENGTH, offset, min_context)
-    chunks = schedule(geometry, pairs)
-    paired = [
-        (long, short)
-        for chunk in chunks
-        if chunk.paired
-        for long, short in zip(*map(rows, chunk.rows), strict=True)
-    ]
-    every_row = range(LENGTH)
-    facing = list(zip(every_row[geometry.long_rows], every_row[geometry.short_rows], strict=True))
-    assert paired == [((b, long), (b, short)) for b in range(BATCH) for long, short in facing]
-    for side in (0, 1):
-        single = [row for chunk in chunks if not chunk.paired for row in rows(chunk.rows[side])]
-        inside = {pair[side] for pair in paired}
-        labelled = map(tuple, (labels(side) != -100).nonzero().tolist())
-        assert single == [row for row in labelled if row not in inside]
-
-
 @pytest.mark.parametrize("pairs", [1, 3, 4, 100])
 def test_chunks_are_even_and_no_larger_than_asked(pairs):
     plan = schedule(PairGeometry(LENGTH, 2), pairs)

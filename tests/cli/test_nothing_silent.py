@@ -18,23 +18,6 @@ from tests.tiny_folders import saved
 SIZES = ("--lengths", "16", "--windows", "2")
 
 
-class TestNumbers:
-    @pytest.mark.parametrize(
-        ("method", "option"), [("abf", "theta=.inf"), ("abf", "theta=1e308"), ("yarn", "beta_fast=.inf")]
-    )
-    def test_rope_options(self, lengthwise, model, recipe, method, option):
-        outcome = lengthwise(
-            "extend", model, "--method", method, "--factor", 2, "--set", option, "--out", "x"
-        )
-        # A huge finite value may be harmless: it is refused or it gives finite frequencies.
-        if outcome.code == 0:
-            assert "inf" not in option
-            return
-        assert option.partition("=")[0] in refused(outcome)
-        extend = ("--set", f"extend={{method: {method}, factor: 2}}", "--set", f"extend.options.{option}")
-        refused(lengthwise("train", recipe, *extend, "--dry-run"))
-
-
 class TestLengths:
     @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
     def test_what_a_table_of_positions_cannot_hold(self, lengthwise, text, dry, tmp_path, monkeypatch):

@@ -116,7 +116,6 @@ SINCE = {
     ),
     # The caches of the lab, which change the masks as newer ones do.
     "measure/test_planted_faults.py::test_what_is_said[cache": ("5.4", "other masks"),
-    "measure/test_planted_faults.py::test_a_cache_or_a_path_by_name[{'cache": ("5.4", "other masks"),
     "training/test_trainer.py::test_alpha_0_is_a_plain_trainer_on_both_windows": ("5.2", "it shuffles"),
     "training/test_trainer.py::test_windows_are_read_in_their_order": ("5.2", "no choice of an order"),
     "examples/test_examples.py": ("5.2", "no choice of an order"),

@@ -21,7 +21,6 @@ from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.subjects.reading import ReadingPath, reading_path
-from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.readings import Elsewhere, token_losses
 
 MODEL = Subject(model="m")
@@ -385,9 +384,3 @@ def test_paths() -> None:
             reading_path(MODEL.model_copy(update={"read": wrong}))
     with pytest.raises(UsageError, match="never reads"):
         reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))
-
-
-def test_other_ids_are_refused(model: LoadedModel, documents: Any) -> None:
-    other = LoadedModel(tiny_llama(vocab_size=300), tiny_tokenizer(vocab_size=300), "other", "memory")
-    with pytest.raises(UsageError, match="other ids"):
-        run(Comparison(lengths=(64,)), model, documents, other=other)

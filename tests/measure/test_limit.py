@@ -15,7 +15,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.subjects.branches import TOGETHER
 from lengthwise.text import TokenDocuments
-from tests.measure.copying import VOCABULARY, copying, documents_of, reading, without_repetition
+from tests.measure.copying import VOCABULARY, documents_of, reading, without_repetition
 from tests.readings import in_memory, token_losses
 
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
@@ -178,13 +178,6 @@ def test_rope_that_is_stretched_beyond_a_length(good: int):
     documents = texts(lambda tokens, _: int(successor()[tokens[-2]]))
     found = measured(in_memory(inner, "stretched"), documents, max_length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
-
-
-@pytest.mark.parametrize("reach", [70, 222])
-def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
-    model = reading(fake, copying(reach, vocabulary=VOCABULARY, strength=9.0))
-    found = measured(model, without_repetition(), max_length=384, **SETTINGS)
-    assert_found(one(found.rows, "used_up_to"), reach)
 
 
 def test_the_numbers_are_those_of_whole_forward_passes(model, documents):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Misalignment
 from lengthwise.measure.lattice import score_lattice, score_suffixes
 from lengthwise.measure.runner import run as measure
@@ -105,34 +105,12 @@ def test_a_model_that_looks_at_the_last_token_alone_has_no_misalignment(fake, do
     assert rows["sce"].value == pytest.approx(rows["entropy"].value)
 
 
-def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(fake, documents, tmp_path):
-    settings = {"lengths": [16, 24], "windows": 5, "seed": 2}
-    whole = measured(fake(running_mean_logits, 320), documents, **settings)
-    log, model = SampleLog(tmp_path / "samples.jsonl"), fake(running_mean_logits, 320)
-    for key in list(whole.records)[:7]:
-        log.append(key, whole.records[key])
-    resumed = measured(model, documents, batch_size=4, log=log, **settings)
-    assert len(model.calls) == 3
-    for a, b in zip(whole.rows, resumed.rows, strict=True):
-        assert a.value == pytest.approx(b.value, abs=1e-6)
-
-
 def test_a_log_of_other_text_is_refused(model, documents, make_documents):
     log = SampleLog()
     measured(model, documents, lengths=[16], windows=2, log=log)
     other = make_documents([900, 700, 800, 600], seed=9)
     with pytest.raises(UsageError, match="another text, tokenizer or seed"):
         measured(model, other, lengths=[16], windows=2, log=log)
-
-
-def test_interruption_before_the_first_sample(fake, documents):
-    def logits(ids):
-        raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted) as caught:
-        measured(fake(logits, 320), documents, lengths=[16], windows=5)
-    assert caught.value.partial.rows == []
-    assert caught.value.partial.partial
 
 
 def test_bad_logits_name_model_window_and_position(fake, make_documents):

@@ -167,15 +167,3 @@ def test_only_what_a_run_of_its_kind_writes_is_replaced(tmp_path: Path):
 
 
 INPUTS = {"model": {"weights": "a", "tokenizer": "t"}, "text": {"corpus": "c"}}
-
-
-def test_a_resumed_run_refuses_other_inputs_and_names_them(tmp_path: Path):
-    with open_run(tmp_path / "run") as folder:
-        folder.check_inputs(INPUTS)
-        folder.samples.append("a", {})
-    with open_run(tmp_path / "run", resume=True) as folder:
-        folder.check_inputs(INPUTS)
-        for name, part in (("model", "weights"), ("model", "tokenizer"), ("text", "corpus")):
-            changed = {**INPUTS, name: {**INPUTS[name], part: "other"}}
-            with pytest.raises(UsageError, match=f"{name}'s {part}"):
-                folder.check_inputs(changed)

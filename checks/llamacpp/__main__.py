@@ -35,7 +35,7 @@ from tools.docs.llamacpp_tables import KIND
 
 NAME = "smollm2-135m"
 ENVIRONMENT = Path(".venv-llamacpp")
-TESTS = ("tests/llamacpp", "tests/subjects/test_llama_cpp.py")
+TESTS = ("checks/llamacpp/test_llama_cpp.py", "tests/subjects/test_llama_cpp.py")
 LENGTHS = {4096: 2, 8192: 1}
 """Tokens of the windows -> pairs of windows."""
 _TRANSFORMERS = "transformers"

@@ -16,7 +16,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
 from tests.tiny_folders import rewritten
 
@@ -350,16 +350,6 @@ def test_settings_that_no_method_can_mean(rope: dict[str, object], problem: str 
     found = impossible({"factor": 8.0, "rope_theta": 1e4, "original_max_position_embeddings": 256, **rope})
     assert (problem is None) == (found is None)
     assert problem is None or problem in str(found)
-
-
-def test_impossible_settings_are_a_fault_of_the_model(tmp_path: Path) -> None:
-    rope = {
-        "rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
-        "original_max_position_embeddings": 256,
-    }  # fmt: skip
-    folder = save_tiny_model(tmp_path / "model", max_position_embeddings=1024, rope_parameters=rope)
-    report = examine(str(folder))
-    assert "impossible settings" in report["verdict"]
 
 
 _YARN = {"rope_type": "yarn", "factor": 4.0, **LENGTH}

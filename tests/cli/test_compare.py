@@ -121,12 +121,6 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     )
 
 
-def test_kept_predictions_of_other_tokens(lengthwise, model, text):
-    for name, seed in (("a", 0), ("b", 1)):
-        assert lengthwise("compare", model, *text, *SIZES, "--seed", seed, "--out", name).code == 0
-    assert lengthwise("difference", "a", "b").code == 2
-
-
 def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
     done = lengthwise("compare", model, model, *text, *SIZES, "--b", "read=decode=16", "--dry-run", "--json")
     assert done.json["tokens_to_run"] == 2 * 3 * 2 * 96

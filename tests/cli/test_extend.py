@@ -55,10 +55,3 @@ def test_what_is_there_is_not_written_over(lengthwise: Run, model: str, tmp_path
     assert done.code == 2
     assert "m exists" in done.err
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["thesis.txt"]
-
-
-def test_extending_twice(lengthwise: Run, model: str) -> None:
-    assert lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", "m").code == 0
-    done = lengthwise("extend", "m", "--method", "pi", "--factor", 2, "--out", "n")
-    assert done.code == 2
-    assert "m is extended already: pi by 2 from 128 tokens" in done.err

@@ -1,4 +1,4 @@
-"""What is decided of a llama.cpp side before llama.cpp is there. `tests/llamacpp` has the rest."""
+"""What is decided of a llama.cpp side before llama.cpp is there. `checks/llamacpp` has the rest."""
 
 import sys
 from collections.abc import Iterator

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from lengthwise.checkpoints import NonFiniteLogits, head
-from lengthwise.checkpoints.head import require_finite
 from lengthwise.errors import LengthwiseError
 from lengthwise.subjects import LoadedModel, naming_bad_logits, target_losses
 from tests.readings import in_memory
@@ -45,12 +44,3 @@ def test_bad_logits_are_named(model: LoadedModel, value: float):
     error = caught.value
     assert isinstance(error, LengthwiseError)
     assert (error.position, error.model, error.text) == (107, "tiny", "a text")
-
-
-def test_the_first_row_that_is_not_finite():
-    scores = torch.zeros(4, 2, 2)
-    require_finite(scores)
-    scores[2, 1, 0] = scores[3] = torch.nan
-    with pytest.raises(NonFiniteLogits) as caught:
-        require_finite(scores)
-    assert caught.value.position == 2

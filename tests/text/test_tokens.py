@@ -4,7 +4,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lengthwise import files
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, tokenize, tokenizer_fingerprint
 
@@ -63,22 +62,6 @@ def test_cache_is_keyed_by_text_and_tokenizer(corpus: Corpus, cache: Path, token
     smaller = tokenize(corpus, other_tokenizer)
     assert smaller[0].ids.tolist() == other_tokenizer(corpus.documents["doc0"]).input_ids
     assert len(entries(cache)) == 3
-
-
-def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog):
-    # Copies: tokens that came from the cache are a map of the file.
-    good = [document.ids.copy() for document in tokenize(corpus, tokenizer)]
-    (entry,) = entries(cache)
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[:400] + bytes([whole[400] ^ 1]) + whole[401:])
-    # What was verified is remembered within a process.
-    files._VERIFIED.clear()
-    with caplog.at_level(logging.WARNING):
-        again = tokenize(corpus, tokenizer)
-    assert "damaged" in caplog.text
-    assert entry.read_bytes() == whole
-    for one, two in zip(good, again, strict=True):
-        np.testing.assert_array_equal(one, two.ids)
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(corpus, tmp_path, tokenizer, monkeypatch, caplog):

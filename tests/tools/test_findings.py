@@ -7,17 +7,24 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from lengthwise.report.tables import Estimate
+from lengthwise.results import Row
+from lengthwise_studies.claims import NOT_DECIDED, Judged
+from lengthwise_studies.paired_claims import Paired, over_seeds
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
+from lengthwise_studies.paper.sizes import STEPS, loss
+from lengthwise_studies.paper.yardsticks import EFFECTS
 from lengthwise_studies.real.table import difference
 from tools.docs.far_summary import summary_table
 from tools.docs.kept_results import kept_run
 from tools.docs.kept_tables import kept_table
+from tools.docs.paper_index import every_table
 from tools.docs.real_tables import YARN, kept_real
 
 ROOT = Path(__file__).parents[2]
@@ -33,22 +40,36 @@ SURE = (
     ("twenty-laptop", "EABF"),
     ("twenty-laptop", "LongQLoRA"),
     ("twenty-laptop", "CLEX"),
+    ("pretraining-2800-laptop", "CLEX, 2,800 steps"),
+    ("pretraining-7000-laptop", "CLEX, 7,000 steps"),
 )
 """The runs and settings on books whose start is sure enough."""
 
 
-def apart(
-    run: str, setting: str, arm: str = SCE, *, times: int | None = 2, metric: str = "loss", after: str = ""
-) -> float:
-    """An arm minus cross entropy alone, mean over seeds."""
-    pair = [f"{setting}: {name}{after}" if setting else f"{name}{after}" for name in (arm, PLAIN)]
-    values = [
-        row.value or 0.0
+def each_seed(
+    run: str,
+    setting: str,
+    arm: str = SCE,
+    *,
+    times: int | None = 2,
+    metric: str = "loss",
+    after: str = "",
+    to: str = PLAIN,
+) -> list[Row]:
+    """An arm minus another, seed by seed."""
+    pair = [f"{setting}: {name}{after}" if setting else f"{name}{after}" for name in (arm, to)]
+    return [
+        row
         for row in kept_run(ROOT, run).rows
         if [row.arm, row.reference] == pair and row.metric == metric
         if times is None or row.length == 128 * times
-    ]
-    assert len(values) == 3, (run, pair)
+    ]  # fmt: skip
+
+
+def apart(run: str, setting: str, arm: str = SCE, **what: Any) -> float:
+    """An arm minus cross entropy alone, mean over seeds."""
+    values = [row.value or 0.0 for row in each_seed(run, setting, arm, **what)]
+    assert len(values) == 3, (run, setting, arm)
     return fmean(values)
 
 
@@ -126,6 +147,46 @@ def below_penalty(times: int) -> float:
     return apart("twenty-laptop", "CLEX", ENTROPY, times=times) - apart("twenty-laptop", "CLEX", times=times)
 
 
+def longer(steps: int, times: int, *, to: str = PLAIN, again: str = "") -> list[float]:
+    """What the term adds to each model that was pretrained for so many steps."""
+    run, setting = f"pretraining-{steps}-laptop{again}", f"CLEX, {steps:,} steps"
+    return [row.value or 0.0 for row in each_seed(run, setting, times=times, to=to)]
+
+
+def below_at_t() -> list[float]:
+    """The mean after 7,000 steps, and its interval over seeds and documents, with the other sign."""
+    found = over_seeds(each_seed("pretraining-7000-laptop", "CLEX, 7,000 steps", times=1, to=ENTROPY))
+    assert found is not None
+    return [-(end or 0.0) for end in (found.value, found.high, found.low)]
+
+
+@cache
+def judged_at(times: int) -> dict[tuple[str, str], Judged]:
+    """Verdicts on cross entropy against an arm, of models of 1M parameters, after all steps."""
+    return {
+        (label, one.claim.says): one
+        for label, study, several in every_table(ROOT)
+        for one in several
+        if isinstance(test := one.claim.test, Paired) and test.quantity == loss(times)
+        if test.size is not None and test.direction == "lower" and test.steps in (None, STEPS)
+        if one.p is not None and not study.startswith("python")
+    }
+
+
+def test_a_gain_as_large_as_the_papers_is_excluded_at_2t():
+    found = judged_at(2)
+    assert {label for label, _ in found} >= {"Table 2", "Table 4", "Ours, 2,800 steps", "Ours, 7,000 steps"}
+    assert {name for name, one in found.items() if not one.excluded} == set()
+
+
+def longer_seen_at_4t() -> float:
+    found = [
+        one for (label, _), one in judged_at(4).items() if label in ("Ours, 2,800 steps", "Ours, 7,000 steps")
+    ]
+    assert [one.verdict for one in found] == 2 * [NOT_DECIDED]
+    return min(one.detectable or 0.0 for one in found)
+
+
 SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
     "findings.md": {
         "YaRN x2 takes SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
@@ -154,6 +215,22 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         ],
         "pretrainings, by {:.3f} nats at 2T and {:.3f} at 4T": lambda: [below_penalty(2), below_penalty(4)],
         "changes below {:.2f} could not have been seen": lambda: [weakest_seen()],
+        "After 7,000 steps of pretraining it is again, by {:.3f} nats at T (95 %: {:.3f} to {:.3f})": below_at_t,
+        "its {:.3f} at 2T and {:.3f} at 4T are within noise": lambda: [
+            -fmean(longer(7000, times, to=ENTROPY)) for times in (2, 4)
+        ],
+        "the term's cost with CLEX at T from {:.3f} to {:.3f} nats": lambda: [
+            apart("when-laptop", "CLEX, early", times=1), fmean(longer(2800, 1))
+        ],
+        "the paper's gain of {:.3f} nats is excluded": lambda: [-EFFECTS["Table 4"].nats],
+        "At 4T nothing is decided: changes below {:.2f} could": lambda: [longer_seen_at_4t()],
+        "{:.3f} nats less than cross entropy and {:.3f} less than the penalty": lambda: [
+            -longer(7000, 4)[2], -longer(7000, 4, to=ENTROPY)[2]
+        ],
+        "The others have {:+.3f} and {:+.3f}": lambda: longer(7000, 4)[:2],
+        "repeated on another processor moved by {:.3f}": lambda: [
+            longer(2800, 4, again="-again")[0] - longer(2800, 4)[0]
+        ],
         "lowers the disagreement by {:.0f} to {:.0f} %": lowered,
         "rises by {:.2f} nats at tokens for which few distant tokens decide, and by {:.2f}": forgotten,
     },

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import lengthwise as package
 from lengthwise.cli.main import VERBS, summary
 from lengthwise.cli.output import in_plain_signs
 from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.testing import save_tiny_model, tiny_text
 
 HEAVY = ("torch", "transformers", "matplotlib")
 
@@ -40,20 +42,26 @@ def test_a_measuring_verb_imports_only_its_own_measurement() -> None:
     assert loaded(others, ["limit", "--help"]) == "['lengthwise.measure.limit']"
 
 
-def test_a_measurement_loads_what_it_reads_and_shows_and_no_more() -> None:
+def test_a_measurement_loads_what_it_reads_and_shows_and_no_more(tmp_path: Path) -> None:
     """Of 88 modules once. Packages whose face is a table of names are among them."""
+    save_tiny_model(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(tiny_text(200))
+    words = ["ppl", str(tmp_path / "model"), "--text", str(tmp_path / "text.txt")]
     program = (
         "import sys\n"
         "from lengthwise.cli.main import run\n"
-        "code = run(['ppl', 'tiny-books', '--lengths', '64', '--windows', '2'])\n"
+        f"code = run({words!r} + ['--lengths', '16', '--windows', '2'])\n"
         "print(code, *sorted(name for name in sys.modules if name.startswith('lengthwise.')))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     code, *names = done.stdout.splitlines()[-1].split()
     assert code == "0"
-    assert len(names) <= 44, names
-    # Of other verbs, of models that were extended, of training.
-    others = ("alignment", "evaluation", "training", "positions", "runs", "catalogue", "subjects.branches")
+    assert len(names) <= 38, names
+    # Of other verbs, of models that were extended or come with lengthwise, of long texts, of training.
+    others = (
+        "alignment", "evaluation", "training", "positions", "runs", "catalogue", "subjects.branches", "cli.verbs",
+        "cli.gates", "checkpoints.embedded", "text.embedded", "text.encoding",
+    )  # fmt: skip
     assert not [name for name in names if name.removeprefix("lengthwise.").startswith(others)]
 
 

@@ -15,7 +15,7 @@ from lengthwise.measure import Perplexity, run
 from lengthwise.measure.comparison import Comparison, run_in_turn
 from lengthwise.measure.difference import paired_difference
 from lengthwise.measure.distributions import apart
-from lengthwise.measure.repeated_windows import KeptPredictions
+from lengthwise.measure.repeated_windows import KeptPredictions, token_pieces
 from lengthwise.report.comparison_evidence import evidence
 from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import parse_results
@@ -24,7 +24,6 @@ from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize
-from lengthwise.text.tokens import token_pieces
 from tests.readings import in_memory
 from tests.tiny_folders import texts_in
 

@@ -130,7 +130,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24, "_READ_TOGETHER": 3, "_KNOWN": 40}
     for name, value in small.items():
         monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr("lengthwise.text.encoding._LONG", 4_000)
+    monkeypatch.setattr("lengthwise.text.tokens._LONG", 4_000)
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -201,7 +201,7 @@ def test_a_bar_moves_while_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch):
         def update(self, count: int) -> None:
             moved.append(count)
 
-    monkeypatch.setattr("lengthwise.text.encoding.progress", lambda *_, **__: Bar())
+    monkeypatch.setattr("lengthwise.text.tokens.progress", lambda *_, **__: Bar())
     text = " ".join([PROSE] * 80)
     tokenize([text], tiny_tokenizer())
     assert len(moved) > 5

@@ -39,14 +39,13 @@ from lengthwise.measure.pair_records import (
     summed,
     tolerated,
 )
-from lengthwise.measure.repeated_windows import KeptPredictions, Layout
+from lengthwise.measure.repeated_windows import KeptPredictions, Layout, token_pieces
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject
 from lengthwise.subjects.reading import Predictor, Reader, reading_path
-from lengthwise.text.tokens import token_pieces
 
 _CURVES = ("difference", "shift", "kl")
 _PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}

@@ -37,7 +37,7 @@ from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.subjects.reading import Predictor, Reader, Reading, Want
 from lengthwise.text import view
-from lengthwise.text.encoding import known_ids
+from lengthwise.text.tokens import known_ids
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus, TokenDocuments

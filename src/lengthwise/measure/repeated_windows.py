@@ -34,7 +34,6 @@ from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
 from lengthwise.subjects.reading import Predictor, Read, Reader, Reading, Want
 from lengthwise.text import view
 from lengthwise.text.same_ids import check_same_ids, other_ids
-from lengthwise.text.tokens import token_pieces
 
 _FIRST_EDGE = 64
 """The first tokens are one bin: rounding is twice as large there, and a bin of few tokens exceeds the tolerance."""
@@ -269,3 +268,13 @@ def position_edges(length: int) -> list[int]:
         edges += [edge for edge in (step, step + step // 2) if edge < length]
         step *= 2
     return [*edges, length]
+
+
+def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The characters that each token adds to the text; of a character in several tokens the last has all of it."""
+    pieces = []
+    for index in range(len(ids)):
+        begin = max(0, index - 4)
+        before = tokenizer.decode(ids[begin:index]).rstrip("\ufffd") if index else ""
+        pieces.append(tokenizer.decode(ids[begin : index + 1]).rstrip("\ufffd")[len(before) :])
+    return pieces

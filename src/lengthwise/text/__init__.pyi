@@ -13,8 +13,6 @@ from lengthwise.text.tokens import MoreText as MoreText
 from lengthwise.text.tokens import TokenDocument as TokenDocument
 from lengthwise.text.tokens import TokenDocuments as TokenDocuments
 from lengthwise.text.tokens import Window as Window
-from lengthwise.text.tokens import WindowSampler as WindowSampler
-from lengthwise.text.tokens import pack_documents as pack_documents
 from lengthwise.text.tokens import part_note as part_note
 from lengthwise.text.tokens import resolve_bos as resolve_bos
 from lengthwise.text.tokens import sample_windows as sample_windows
@@ -22,3 +20,5 @@ from lengthwise.text.tokens import token_parts as token_parts
 from lengthwise.text.tokens import tokenize as tokenize
 from lengthwise.text.tokens import tokenizer_fingerprint as tokenizer_fingerprint
 from lengthwise.text.tokens import view as view
+from lengthwise.text.training_windows import WindowSampler as WindowSampler
+from lengthwise.text.training_windows import pack_documents as pack_documents

@@ -1,4 +1,4 @@
-"""Texts as ids; long ones in pieces whose ids are those of the whole text.
+"""Long texts as ids: in pieces whose ids are those of the whole text.
 
 A tokenizer works on words from left to right, and what it makes of a word depends on no other one. So if a word
 begins at a cut, the ids behind it depend on nothing before it. Each piece is read some way beyond its end. A cut is
@@ -14,21 +14,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lengthwise.errors import UsageError
-from lengthwise.progress import progress
-
-_BATCH = 16
-_LONG = 1 << 19
-"""Characters of a document from which on it is tokenised in pieces."""
-_LARGE = 2_000_000
-"""Characters from which on tokenising shows its progress."""
 PIECE = 1 << 18
 """Characters of a piece."""
 _BEYOND = 2_000
@@ -53,38 +41,7 @@ Encode = Callable[[Sequence[str]], Sequence[Any]]
 """Texts -> their encodings, of `tokenizers`."""
 
 
-def encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]:
-    """The ids of every document, without special tokens."""
-
-    def encoded(texts: Sequence[str]) -> Any:
-        # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
-        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-
-    def array(ids: Sequence[int | None]) -> NDArray[np.int32]:
-        return np.array(known_ids(tokenizer, ids), dtype=np.int32)
-
-    texts, ids, skip = list(documents), list[Any](), None
-    size = sum(map(len, texts))
-    if max(map(len, texts)) > _LONG:
-        skip = skipped_at_a_cut(tokenizer)
-    with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
-        moved = bar.update if bar is not None else (lambda _: None)
-        for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            if skip is None or max(map(len, batch)) <= _LONG:
-                ids += map(array, encoded(batch)["input_ids"])
-                moved(sum(map(len, batch)))
-                continue
-            for text in batch:
-                pieces = list[Any]()
-                for own, characters in _long(text, lambda some: encoded(some).encodings, skip, tokenizer):
-                    pieces.append(array(own))
-                    moved(characters)
-                ids.append(np.concatenate(pieces))
-    return ids
-
-
-def _long(text: str, encode: Encode, skip: int, tokenizer: Any) -> Iterator[tuple[Sequence[int], int]]:
+def long_text(text: str, encode: Encode, skip: int, tokenizer: Any) -> Iterator[tuple[Sequence[int], int]]:
     """The ids of a long text, piece by piece, each with its characters."""
     at = 0
     if not any(map(_AT_THE_EDGE.search, tokenizer.get_added_vocab())):
@@ -93,17 +50,6 @@ def _long(text: str, encode: Encode, skip: int, tokenizer: Any) -> Iterator[tupl
             yield own, characters
     # What is left, where the words do not read alike, begins with a word.
     yield from in_pieces(text, encode, skip, at)
-
-
-def known_ids(tokenizer: Any, ids: Sequence[int | None]) -> Sequence[int]:
-    """The ids; UsageError if the tokenizer has none for some part of a text, as one without an unknown token may."""
-    if None in ids:
-        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-        raise UsageError(
-            f"the tokenizer {name} has no id for token {ids.index(None)} of {len(ids)} of a text",
-            expected="a tokenizer that has an id for every text, or an unknown token",
-        )
-    return cast("Sequence[int]", ids)
 
 
 def skipped_at_a_cut(tokenizer: Any) -> int | None:

@@ -10,15 +10,17 @@ import json
 import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.errors import LengthwiseError, UsageError, require, require_known
 from lengthwise.files import build_once, cache_dir
+from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 Bos = Literal["auto", "always", "never"]
@@ -27,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 FIRST = 8_000_000
 """Characters of the first part of a large text; each further one has four times as many."""
+_BATCH = 16
+_LONG = 1 << 19
+"""Characters of a document from which on it is tokenised in pieces."""
+_LARGE = 2_000_000
+"""Characters from which on tokenising shows its progress."""
 _DOCUMENTS = 32
 """Documents that a part is of at least, if there are so many."""
 
@@ -104,9 +111,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
     def encoded() -> list[NDArray[np.int32]]:
-        from lengthwise.text.encoding import encode
-
-        return encode(corpus.documents.values(), tokenizer)
+        return _encode(corpus.documents.values(), tokenizer)
 
     def build(folder: Path) -> None:
         found = encoded()
@@ -124,6 +129,50 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
             logger.warning("the tokens are not kept: %s", error.problem)
     documents = tuple(map(TokenDocument, corpus.documents, ids or encoded()))
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key, corpus.part)
+
+
+def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]:
+    """The ids of every document, without special tokens."""
+
+    def encoded(texts: Sequence[str]) -> Any:
+        # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
+        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+
+    def array(ids: Sequence[int | None]) -> NDArray[np.int32]:
+        return np.array(known_ids(tokenizer, ids), dtype=np.int32)
+
+    texts, ids, skip = list(documents), list[Any](), None
+    size = sum(map(len, texts))
+    if max(map(len, texts)) > _LONG:
+        from lengthwise.text.encoding import long_text, skipped_at_a_cut
+
+        skip = skipped_at_a_cut(tokenizer)
+    with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
+        moved = bar.update if bar is not None else (lambda _: None)
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            if skip is None or max(map(len, batch)) <= _LONG:
+                ids += map(array, encoded(batch)["input_ids"])
+                moved(sum(map(len, batch)))
+                continue
+            for text in batch:
+                pieces = list[Any]()
+                for own, characters in long_text(text, lambda some: encoded(some).encodings, skip, tokenizer):
+                    pieces.append(array(own))
+                    moved(characters)
+                ids.append(np.concatenate(pieces))
+    return ids
+
+
+def known_ids(tokenizer: Any, ids: Sequence[int | None]) -> Sequence[int]:
+    """The ids; UsageError if the tokenizer has none for some part of a text, as one without an unknown token may."""
+    if None in ids:
+        name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+        raise UsageError(
+            f"the tokenizer {name} has no id for token {ids.index(None)} of {len(ids)} of a text",
+            expected="a tokenizer that has an id for every text, or an unknown token",
+        )
+    return cast("Sequence[int]", ids)
 
 
 def token_parts(
@@ -176,16 +225,6 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The characters that each token adds to the text; of a character in several tokens the last has all of it."""
-    pieces = []
-    for index in range(len(ids)):
-        begin = max(0, index - 4)
-        before = tokenizer.decode(ids[begin:index]).rstrip("\ufffd") if index else ""
-        pieces.append(tokenizer.decode(ids[begin : index + 1]).rstrip("\ufffd")[len(before) :])
-    return pieces
-
-
 @dataclass(frozen=True)
 class Window:
     """Tokens `start` to `start + len(ids)` of one document."""
@@ -218,7 +257,7 @@ def sample_windows(
     more = getattr(documents, "more", False)
     if more and longest < length:
         raise MoreText
-    _check_length(documents, length, longest)
+    check_length(documents, length, longest)
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     slots = {index: _slots(documents[index], length, seed) for index in order}
     places = [
@@ -249,50 +288,8 @@ def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]
     return phase + length * rng.permutation(slots)
 
 
-class WindowSampler:
-    """Random training windows: `window(index, length)` depends on the seed, index and length alone.
-
-    Every legal start of every document is equally likely, so long documents are seen in proportion.
-    """
-
-    def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0) -> None:
-        self.documents = documents
-        self.seed = seed
-        self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
-        self._longest = int(self._sizes.max(initial=0))
-        self._ends: tuple[int | None, NDArray[np.int64]] = None, self._sizes
-
-    def window(self, index: int, length: int) -> NDArray[np.int32]:
-        """The `index`-th window, of `length` tokens; UsageError if no document has so many."""
-        # All windows of a step have one length, so one is kept.
-        if self._ends[0] != length:
-            _check_length(self.documents, length, self._longest)
-            self._ends = length, np.cumsum(np.maximum(self._sizes - length + 1, 0))
-        ends = self._ends[1]
-        draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
-        document = int(np.searchsorted(ends, draw, side="right"))
-        start = int(draw - (ends[document - 1] if document else 0))
-        return self.documents[document].ids[start : start + length]
-
-
-def pack_documents(
-    documents: Sequence[TokenDocument], *, eos_id: int | None, seed: int = 0
-) -> list[TokenDocument]:
-    """All documents in random order, each followed by `eos_id`, as one long document.
-
-    For training only: windows of the result cross boundaries of documents. UsageError if `eos_id` is None.
-    """
-    if eos_id is None:
-        raise UsageError(
-            "packing needs an EOS token, and the tokenizer has none", fix="train without packing"
-        )
-    parts: list[NDArray[np.int32]] = []
-    for index in np.random.default_rng([seed, 3]).permutation(len(documents)):
-        parts += [documents[index].ids, np.array([eos_id], dtype=np.int32)]
-    return [TokenDocument("packed", np.concatenate(parts))]
-
-
-def _check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
+def check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
+    """Raise UsageError unless a document, of which the longest has so many tokens, holds a window of this length."""
     require(length >= 1, f"the length of windows is {length}", "at least 1")
     if longest < length:
         part = getattr(documents, "part", "")

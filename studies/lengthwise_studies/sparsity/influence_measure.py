@@ -27,11 +27,11 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement
+from lengthwise.measure.repeated_windows import token_pieces
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
 from lengthwise.text import Window, tokenizer_fingerprint, view
-from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,9 +1,10 @@
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from lengthwise.checkpoints.extending import ClexRotaryEmbedding, clex_modules, extend
+from lengthwise.checkpoints.extending import clex_modules, extend
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import ntk_base, plain_frequencies
 from tests.architectures import tiny_model
@@ -26,7 +27,7 @@ def embedding(
     factor: float = 4.0,
     head_dim: int = 8,
     size: float = 0.05,
-) -> ClexRotaryEmbedding:
+) -> Any:
     """That of an extended model, with weights as they may be after training."""
     model = tiny_model(name, head_dim=head_dim, max_position_embeddings=original_length)
     extend(model, "clex", factor=factor)

@@ -17,13 +17,12 @@ from matplotlib.textpath import TextPath
 
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
-from lengthwise.report.card import card_of, markdown, model_index, write_card
+from lengthwise.report.card import card_of, model_index, write_card
 from lengthwise.report.card_drawing import (
     FADE,
     HEIGHT,
     TONES,
     WIDTH,
-    Box,
     Card,
     Line,
     Words,
@@ -32,6 +31,7 @@ from lengthwise.report.card_drawing import (
     shapes,
     svg,
 )
+from lengthwise.report.card_text import markdown
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.made_rows import estimate
@@ -98,8 +98,8 @@ OPEN = {"value": 7298.2, "ci_low": 4096.0, "ci_high": LENGTH - PASSAGE}
 LEAST = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENGTH), "at_least": True}
 
 
-def boxes(card: Card, tone: str) -> list[Box]:
-    return [each for each in shapes(card) if isinstance(each, Box) and each.tone == tone]
+def boxes(card: Card, tone: str) -> list[Any]:
+    return [each for each in shapes(card) if not isinstance(each, Words) and each.tone == tone]
 
 
 def words(card: Card) -> list[str]:

@@ -169,7 +169,7 @@ def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
     ]
 
 
-class ClexRotaryEmbedding(nn.Module):
+class _ClexRotaryEmbedding(nn.Module):
     """Takes the place of a model's rotary embedding, and runs it with the frequencies of CLEX and their gradients.
 
     t comes from the largest position in the batch (`clex_time`), unless it is set from outside: cached keys keep
@@ -207,10 +207,10 @@ class ClexRotaryEmbedding(nn.Module):
             setattr(self.rotary, name, before)
 
 
-def clex_modules(model: nn.Module) -> list[tuple[str, ClexRotaryEmbedding]]:
+def clex_modules(model: nn.Module) -> list[tuple[str, _ClexRotaryEmbedding]]:
     """Name and module of every CLEX embedding."""
     return [
-        (name, module) for name, module in model.named_modules() if isinstance(module, ClexRotaryEmbedding)
+        (name, module) for name, module in model.named_modules() if isinstance(module, _ClexRotaryEmbedding)
     ]
 
 
@@ -281,7 +281,7 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
         scale_queries(base, scale, layers=extended_layers(base.config, extension))
     if extension.method == "clex":
         for parent, name, old in find_rotary(base):
-            clex = ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device)
+            clex = _ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device)
             setattr(parent, name, clex.train(old.training))
         decoder = decoder_of(base)
         decoder.register_forward_pre_hook(_keep_time_of_cache, with_kwargs=True)

@@ -112,7 +112,7 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
 
 def use(results: Results, threshold: float) -> Gate:
     """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one."""
-    from lengthwise.report.comparison_evidence import clear_benefits
+    from lengthwise.report.comparison_use import clear_benefits
 
     clear = clear_benefits(results.rows)
     kept = [row for row in results.rows if row.metric == "benefit_kept" and row.value is not None]

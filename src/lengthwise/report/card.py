@@ -1,4 +1,4 @@
-"""One picture of a run to share, with a badge, Markdown for a pull request, and metadata for a model's card."""
+"""What a run says to share: a picture with a badge, Markdown for a pull request, metadata for a model's card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
 from lengthwise.report.card_drawing import Card, Line, Panel, badge, png, shapes, svg
-from lengthwise.report.comparison_evidence import clear_benefits, difference_bins, evidence, tolerances_of
+from lengthwise.report.card_text import line_words, markdown
+from lengthwise.report.comparison_evidence import difference_bins, evidence, tolerances_of
+from lengthwise.report.comparison_use import clear_benefits
 from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
@@ -20,7 +22,7 @@ from lengthwise.yaml_text import to_yaml
 
 LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone, f"{tone}_again") for tone in ("sound", "used")}
 """Metric -> its label, its tone, and the metric of its stretch behind a gap."""
-_BLOCKS, _MOST_BINS = 40, 12
+_MOST_BINS = 12
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
 
 
@@ -83,7 +85,7 @@ def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> C
         verdict=_against_claim(limits[0], groups[0]) if len(groups) == 1 else _against_base(*groups),
         rows=rows,
         small=_small(limits, comparisons),
-        badge=" · ".join(_words(line).replace("up to", "to", 1) for line in groups[-1][1:]),
+        badge=" · ".join(line_words(line).replace("up to", "to", 1) for line in groups[-1][1:]),
     )
 
 
@@ -160,17 +162,10 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     return found
 
 
-def _words(line: Line) -> str:
-    """A number with its interval, and the stretch behind a gap."""
-    again = "" if line.again is None else "and again from {:,} to {:,}".format(*line.again)
-    known = line.small if line.value is not None else ""
-    return " ".join(filter(None, (line.label, line.text, known, again)))
-
-
 def _sentence(name: str, lines: Sequence[Line]) -> str:
     claimed, *measured = lines
     claim = f"claimed {claimed.text} tokens" if claimed.value else "the claimed length is not known"
-    return f"{name}: {claim}, {', '.join(map(_words, measured))}"
+    return f"{name}: {claim}, {', '.join(map(line_words, measured))}"
 
 
 def _against_claim(run: Results, lines: Sequence[Line]) -> str:
@@ -294,32 +289,6 @@ def _small(runs: Sequence[Results], comparisons: Sequence[Results] = ()) -> str:
     alike = [" and ".join(dict.fromkeys(filter(None, each))) for each in zip(*parts, strict=True)]
     others = dict.fromkeys(_corpus(run) for run in comparisons if _corpus(run) != _corpus(runs[0]))
     return " · ".join(filter(None, [*alike, *(f"costs on {text}" for text in others)]))
-
-
-def markdown(card: Card) -> str:
-    """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
-    lines = [f"### {card.sentence}", "", card.verdict, ""]
-    for panel in (panel for row in card.rows for panel in row):
-        lines += [f"{panel.heading}:", ""] if panel.heading else []
-        labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
-        lines.append("```text")
-        for label, line in zip(labels, panel.lines, strict=True):
-            numbers = _words(line._replace(label=""))
-            lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
-        lines += ["```", ""]
-    return "\n".join([*lines, f"<sub>{card.small}</sub>", ""])
-
-
-def _blocks(line: Line, top: float) -> str:
-    """The bar of a line: full blocks to the lower end of its interval, pale ones to the upper end."""
-    if line.value is None:
-        return "?".ljust(_BLOCKS)
-    low = line.low if line.low is not None else line.value if line.tone == "claimed" else 0.0
-    high = line.end if line.open else line.value if line.high is None else line.high
-    ends = (low, high, *(line.again or (0, 0)))
-    solid, pale, begin, end = (round(_BLOCKS * max(0.0, each) / top) for each in ends)
-    shades = ("█" if n < solid else "░" if n < pale or begin <= n < end else " " for n in range(_BLOCKS))
-    return f"{''.join(shades).rstrip()}{'→' if line.open else ''}".ljust(_BLOCKS)
 
 
 def model_index(run: Results) -> str:

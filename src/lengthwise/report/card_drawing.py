@@ -34,7 +34,7 @@ _NARROW = 0.92
 _GAP = 60
 
 
-class Box(NamedTuple):
+class _Box(NamedTuple):
     """A rectangle, filled or a dashed frame."""
 
     x: float
@@ -111,11 +111,11 @@ class Card(NamedTuple):
     badge: str
 
 
-def shapes(card: Card) -> list[Box | Words]:
+def shapes(card: Card) -> list[_Box | Words]:
     """The picture, from the back to the front."""
     says = textwrap.wrap(card.verdict, 78, max_lines=2, placeholder=" …")
-    found: list[Box | Words] = [
-        Box(0, 0, WIDTH, HEIGHT, "page"),
+    found: list[_Box | Words] = [
+        _Box(0, 0, WIDTH, HEIGHT, "page"),
         Words(EDGE, 64, "lengthwise", 21, "sound", bold=True),
         Words(WIDTH - EDGE, 64, card.about, 21, "quiet", anchor="end"),
         _fitted(Words(EDGE, 126, card.title, 52, bold=True), WIDTH - 2 * EDGE),
@@ -141,7 +141,7 @@ def _fitted(words: Words, width: float) -> Words:
     return words._replace(text=text, size=min(words.size, width / (letter * max(1, len(text)))))
 
 
-def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Iterator[Box | Words]:
+def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Iterator[_Box | Words]:
     wide, two = width > WIDTH / 2, any(line.side for line in panel.lines)
     if panel.heading:
         yield Words(x, y + 20, panel.heading, 19, "quiet")
@@ -161,7 +161,7 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         label, number, fade = 190, number if two else 230, FADE
     left, end, scale = x + label, x + width, (width - label - number - fade) / panel.top
     if panel.mark:
-        yield Box(left + scale * panel.mark - 1, y, 2, pitch * len(panel.lines), "claimed")
+        yield _Box(left + scale * panel.mark - 1, y, 2, pitch * len(panel.lines), "claimed")
     for index, line in enumerate(panel.lines):
         # Two sides of one number stand together.
         middle = y + pitch * (index + 0.5 + ((-0.08 if index % 2 else 0.16) if two else 0))
@@ -185,32 +185,32 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         yield Words(left + scale * tick, below, f"{tick:,}", 17, "quiet", anchor="middle")
 
 
-def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[Box | Words]:
+def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[_Box | Words]:
     if line.value is None:
-        yield Box(x, y, scale * line.end, height, "page")
-        yield Box(x, y, scale * line.end, height, "quiet", frame=True)
+        yield _Box(x, y, scale * line.end, height, "page")
+        yield _Box(x, y, scale * line.end, height, "quiet", frame=True)
         return
     value = scale * max(0.0, line.value)
-    yield Box(x, y, scale * line.end, height, "rail")
+    yield _Box(x, y, scale * line.end, height, "rail")
     if line.low is None or line.high is None:
-        yield Box(x, y, value, height, line.tone, 1.0 if line.tone == "claimed" else PALE)
+        yield _Box(x, y, value, height, line.tone, 1.0 if line.tone == "claimed" else PALE)
         return
     low, high = (scale * max(0.0, each) for each in (line.low, line.end if line.open else line.high))
-    yield Box(x, y, low, height, line.tone)
-    yield Box(x + low, y, high - low, height, line.tone, PALE)
+    yield _Box(x, y, low, height, line.tone)
+    yield _Box(x + low, y, high - low, height, line.tone, PALE)
     for step in range(9 if line.open else 0):
-        yield Box(x + high + step * FADE / 9, y, FADE / 9, height, line.tone, PALE * (0.9 - step / 10))
+        yield _Box(x + high + step * FADE / 9, y, FADE / 9, height, line.tone, PALE * (0.9 - step / 10))
     if not line.at_least:
-        yield Box(x + value - 2, y - height / 10, 4, 1.2 * height, "text")
+        yield _Box(x + value - 2, y - height / 10, 4, 1.2 * height, "text")
     if line.again is not None:
         # It has no interval of its own, and begins where that of the number ends.
         begin, end = max(high, scale * line.again[0]), scale * line.again[1]
-        yield Box(x + begin, y, max(0.0, end - begin), height, line.tone, PALE)
+        yield _Box(x + begin, y, max(0.0, end - begin), height, line.tone, PALE)
         if end - begin > 60:
             yield Words(x + (begin + end) / 2, y + height / 2 + 5, "again", 15, anchor="middle")
 
 
-def svg(drawing: Sequence[Box | Words], alt: str) -> str:
+def svg(drawing: Sequence[_Box | Words], alt: str) -> str:
     """The picture as SVG."""
     light, dark = ("".join(f".{tone}{{color:{pair[n]}}}" for tone, pair in TONES.items()) for n in (0, 1))
     parts = [
@@ -232,7 +232,7 @@ def svg(drawing: Sequence[Box | Words], alt: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def png(drawing: Sequence[Box | Words], *, dark: bool = False) -> bytes:
+def png(drawing: Sequence[_Box | Words], *, dark: bool = False) -> bytes:
     """The picture as PNG."""
     need("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -248,7 +248,7 @@ def png(drawing: Sequence[Box | Words], *, dark: bool = False) -> bytes:
     axes.axis("off")
     for each in drawing:
         color = TONES[each.tone][dark]
-        if isinstance(each, Box):
+        if isinstance(each, _Box):
             look: dict[str, Any] = {"fc": color, "lw": 0, "alpha": each.opacity}
             if each.frame:
                 look = {"fill": False, "ec": color, "lw": 1.4, "ls": (0, (5, 4))}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from lengthwise.measure.change_point import Stretch, alike_again, best_split, mean
+from lengthwise.report.comparison_use import used_alike, value_of
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[
@@ -26,8 +27,6 @@ APART = 2.0
 """How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
 EARLIEST = 128
 """A difference that grows before this position is one of all positions: early tokens have little context."""
-LOST = 0.1
-"""The share of a benefit from which on a change of it is called one."""
 ONE_SIDED = 0.5
 """Rounding makes as many tokens likelier as less likely; from this surplus on it is not rounding."""
 ALL_ONE_SIDED = 0.8
@@ -83,7 +82,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         return None
     longest = lengths[-1]
     number: Callable[..., float] = lambda metric, default=0.0: (  # noqa: E731
-        _value(at.get((metric, longest)) or at.get((metric, None)), default)
+        value_of(at.get((metric, longest)) or at.get((metric, None)), default)
     )
     cached_from = number("cached_from")
     tolerances, decoded = tolerances_of(rows), all(part.begin for part in curve)
@@ -101,7 +100,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     place: tuple[int, int] | None = None
     before, kind = 0.0, "equal"
     apart = next((index for index, part in enumerate(seen) if part.mean > allowed[index]), None)
-    largest = max(_value(at.get(("largest", length))) for length in lengths)
+    largest = max(value_of(at.get(("largest", length))) for length in lengths)
     beyond = [side for side, floor in floors.items() if floor > number(f"most_{side}", NOISY)]
     if beyond and size < APART * APART * max(floors.values()):
         rounding = min(number(f"most_{side}", NOISY) for side in beyond) >= NOISY
@@ -165,7 +164,7 @@ def _one_sided(number: Callable[..., float], shift: float, row: Row | None) -> b
 def _all_one_sided(signs: Row | None, tokens: Row) -> bool:
     """Whether most tokens differ, and nearly all of them in the same direction."""
     most = signs is not None and 2 * (signs.n or 0) >= (tokens.n or 0)
-    return most and abs(_value(signs)) >= ALL_ONE_SIDED
+    return most and abs(value_of(signs)) >= ALL_ONE_SIDED
 
 
 def _few(number: Callable[..., float]) -> bool:
@@ -183,15 +182,15 @@ def _begins(
     rounding or the beginning of what follows: then the place lies anywhere in it, unless what follows is far larger.
     """
     exact, signs, tokens = (at.get((name, longest)) for name in ("exact_up_to", "one_sided", "difference"))
-    if exact is None or signs is None or tokens is None or _value(exact) <= cached_from:
+    if exact is None or signs is None or tokens is None or value_of(exact) <= cached_from:
         return None
-    if (signs.n or 0) < 0.5 * (tokens.n or 0) * (1 - _value(exact) / longest):
+    if (signs.n or 0) < 0.5 * (tokens.n or 0) * (1 - value_of(exact) / longest):
         return None
     low, high = int(exact.ci_low or 0), int(exact.ci_high or 0)
     clear = at.get(("begins", longest))
-    if clear is None or _value(clear) <= high:
+    if clear is None or value_of(clear) <= high:
         return low, high
-    faint, after = (_value(at.get((name, longest))) for name in ("before", "after"))
+    faint, after = (value_of(at.get((name, longest))) for name in ("before", "after"))
     if faint > AS_ROUNDING[1] * floor:
         return low, high
     # Far below rounding, single tokens were rounded otherwise, or a difference begins slowly.
@@ -207,7 +206,7 @@ def _faint(
     Not where a cache is read: sound pairs have the same kernels in the first pass, and are exact there.
     """
     begins, place = at.get(("begins", longest)), _begins(at, longest, 0.0, floor)
-    if begins is None or place is None or _value(begins) > place[1]:
+    if begins is None or place is None or value_of(begins) > place[1]:
         return None
     size = _beyond(at, longest, place[0])
     return (place, size) if size > least else None
@@ -215,7 +214,7 @@ def _faint(
 
 def _beyond(at: Mapping[tuple[str, int | None], Row], longest: int, place: int) -> float:
     """The mean difference beyond a place, before which there is none."""
-    return _value(at.get(("difference", longest))) * longest / max(1, longest - place)
+    return value_of(at.get(("difference", longest))) * longest / max(1, longest - place)
 
 
 def _pattern(
@@ -279,47 +278,10 @@ def tolerances_of(rows: Sequence[Row]) -> dict[tuple[int, int], float]:
     }
 
 
-def clear_benefits(rows: Sequence[Row]) -> list[tuple[int | None, int]]:
-    """(length, distance) where a repeated passage clearly helps A."""
-    benefits = (row for row in rows if row.metric == "benefit_a" and (row.ci_low or 0.0) > 0)
-    return [(row.length, row.distance) for row in benefits if row.distance is not None]
-
-
-def used_alike(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "not clear"], str]:
-    """Whether what is far back is used alike: one test a distance, corrected, and a change of some size."""
-    at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
-    clear = clear_benefits(rows)
-    if not clear:
-        few = max((row.documents or 0 for row in at.values()), default=0) < 2
-        why = "one document gives no intervals" if few else "repeated passages have no clear benefit for A"
-        return "not clear", f"Whether far context is used cannot be told: {why}."
-    for word, sign in (("less", -1.0), ("more", 1.0)):
-        moved = {
-            place: row
-            for place in clear
-            if (row := at["benefit_change", *place]).p_holm is not None
-            and row.p_holm < SIGNIFICANCE
-            and sign * _value(row) > LOST * _value(at["benefit_a", *place])
-        }
-        if moved:
-            worst, row = max(moved.items(), key=lambda each: sign * _value(each[1]))
-            a, b = (_value(at[f"benefit_{side}", *worst]) for side in "ab")
-            return word, (  # type: ignore[return-value]
-                f"B uses far context {word}: a passage {worst[1]:,} tokens back is worth {b:.2g} nats per token in "
-                f"place of {a:.2g} (p {row.p_holm:.2g} after Holm)."
-            )
-    far = max(clear, key=lambda place: place[1])
-    one, two = (_value(at[f"benefit_{side}", *far]) for side in "ab")
-    worths = f"a passage {far[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
-    if abs(two - one) > 2 * LOST * one:
-        return "not clear", f"Whether far context is used alike is not clear from so few documents: {worths}."
-    return "alike", f"Far context is used alike: {worths}."
-
-
 def moved(at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]) -> str | None:
     """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
     places = {
-        length: _value(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at
+        length: value_of(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at
     }
     unequal = [length for length, place in places.items() if place < length]
     if len(places) < 2 or not unequal:
@@ -333,7 +295,3 @@ def moved(at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]) -> s
         f"B is {f'equal to A in windows of {equal} tokens' if equal else 'equal to A at no length'}; in windows of "
         f"{unequal[-1]:,} tokens it differs from token {places[unequal[-1]]:,.0f} on."
     )
-
-
-def _value(row: Row | None, default: float = 0.0) -> float:
-    return default if row is None or row.value is None else row.value

@@ -20,8 +20,8 @@ from lengthwise.report.comparison_evidence import (
     evidence,
     moved,
     tolerances_of,
-    used_alike,
 )
+from lengthwise.report.comparison_use import used_alike
 from lengthwise.results import Row
 
 FAR = 0.5

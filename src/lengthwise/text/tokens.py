@@ -144,7 +144,7 @@ def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]
     texts, ids, skip = list(documents), list[Any](), None
     size = sum(map(len, texts))
     if max(map(len, texts)) > _LONG:
-        from lengthwise.text.encoding import long_text, skipped_at_a_cut
+        from lengthwise.text.encoding import skipped_at_a_cut
 
         skip = skipped_at_a_cut(tokenizer)
     with progress((), what="tokenize", total=size, unit="char") if size > _LARGE else nullcontext() as bar:
@@ -155,6 +155,8 @@ def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]
                 ids += map(array, encoded(batch)["input_ids"])
                 moved(sum(map(len, batch)))
                 continue
+            from lengthwise.text.encoding import long_text
+
             for text in batch:
                 pieces = list[Any]()
                 for own, characters in long_text(text, lambda some: encoded(some).encodings, skip, tokenizer):

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ import torch
 from torch import nn
 
 from lengthwise import versions
+from lengthwise.alignment import Objective
 from lengthwise.checkpoints.attention_layers import local_positions
+from lengthwise.checkpoints.embedded_models import write_converted
+from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.variants import add_saved_adapter
 from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
@@ -25,6 +29,7 @@ from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.sections import Adapter
+from lengthwise.training.trainer import AlignmentTrainer
 from tests.architectures import tiny_model
 
 ROOT = Path(__file__).parents[1]
@@ -81,6 +86,41 @@ def test_measuring_needs_no_extra() -> None:
     program = ROOT / "checks" / "compat" / "smoke.py"
     done = subprocess.run([sys.executable, str(program), *versions.EXTRAS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def layered(method: str, **options: Any) -> Callable[[Path], Any]:
+    return lambda _: extend(tiny_model("gemma3-text", num_hidden_layers=6), method, factor=2, **options)
+
+
+NEWER: dict[str, Callable[[Path], Any]] = {
+    "yarn in the layers of one type alone": layered("yarn"),
+    "longrope in the layers of one type alone": layered("longrope", long_factor=(2.0,) * 4),
+    "reading GGUF files": lambda folder: write_converted(folder / "file.gguf", folder),
+    "resuming in several processes without GPUs": lambda folder: (
+        AlignmentTrainer._load_optimizer_and_scheduler(
+            SimpleNamespace(args=SimpleNamespace(world_size=2, device=torch.device("cpu", 1))),  # type: ignore[arg-type]
+            str(folder),
+        )
+    ),
+    "FSDP": lambda _: AlignmentTrainer(None, SimpleNamespace(fsdp=True), objective=Objective(alpha=1.0)),  # type: ignore[arg-type]
+}
+
+
+def test_every_entry_of_the_table_is_tried() -> None:
+    assert NEWER.keys() == versions.NEWER.keys()
+
+
+@pytest.mark.parametrize("what", NEWER)
+def test_what_an_older_version_fails_at_is_refused_with_the_version(what, monkeypatch, tmp_path):
+    package, version, way = versions.NEWER[what]
+    monkeypatch.setattr(
+        versions.importlib.metadata, "version", lambda name: {package: f"{version}.dev0"}[name]
+    )
+    with pytest.raises(MissingError, match=f"^{what} needs {package} {version} or newer; this is") as caught:
+        NEWER[what](tmp_path)
+    assert caught.value.fix == f"pip install '{package}>={version}', or {way}"
+    monkeypatch.setattr(versions.importlib.metadata, "version", lambda _: version)
+    versions.need_newer(what)
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -245,7 +245,11 @@ def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> R
 
 def results_schema() -> dict[str, Any]:
     """The JSON schema of `results.json`, generated from the types above."""
-    return _ADAPTER.json_schema()
+    schema = _ADAPTER.json_schema()
+    # Older versions of pydantic leave out what a class says of itself.
+    for part, kind in ((schema, Results), (schema["$defs"]["Row"], Row)):
+        part.setdefault("description", kind.__doc__)
+    return schema
 
 
 _ADAPTER = TypeAdapter(Results)

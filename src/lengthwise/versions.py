@@ -7,10 +7,11 @@ what it takes and what it calls its cache (`past_key_values`, from transformers 
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.version import Version
 
@@ -91,23 +92,37 @@ def before_each_step(look: Callable[[Any], None]) -> Any:
     return _BeforeEachStep()
 
 
-LAYERED_ROPE = {"yarn": "5.9", "longrope": "5.21"}
-"""Ropes that transformers cannot give to one type of layers (Gemma 3) before this version of it.
+class Since(NamedTuple):
+    """The first version of a package with which something works, and what can be done without it."""
 
-Before, a saved yarn cannot be loaded, and the first pass with longrope fails.
-"""
+    package: str
+    version: str
+    way: str
 
 
-def need_layered_rope(rope_type: str) -> None:
-    """Call it before layers of one type are given this rope; MissingError if this transformers fails on it."""
-    import transformers
+NEWER = {
+    # A saved model with it cannot be loaded before.
+    "yarn in the layers of one type alone": Since("transformers", "5.9", "another method"),
+    # The first pass fails before.
+    "longrope in the layers of one type alone": Since("transformers", "5.21", "another method"),
+    # 5.17 reads the settings anew, and tokenizers as before: it fails on those without BOS, among others.
+    "reading GGUF files": Since("transformers", "5.18", "llama.cpp:FILE.gguf, which llama.cpp reads"),
+    # Before, the state of the optimizer is asked for on "cpu:1", which torch has no place for.
+    "resuming in several processes without GPUs": Since("transformers", "5.18", "resume in one process"),
+    # Older plugins take no version.
+    "FSDP": Since("accelerate", "1.6", "train whole copies of the model"),
+}
+"""What older versions fail at or do wrongly, and what no other call of theirs does rightly."""
 
-    since = LAYERED_ROPE.get(rope_type, "0")
-    if Version(transformers.__version__) < Version(since):
+
+def need_newer(what: str) -> None:
+    """Call it before something of `NEWER`; MissingError if the installed package is older."""
+    since = NEWER[what]
+    installed = importlib.metadata.version(since.package)
+    if Version(installed) < Version(since.version):
         raise MissingError(
-            f"{rope_type} in the layers of one type alone needs transformers {since} or newer; this is "
-            f"{transformers.__version__}",
-            fix=f"pip install 'transformers>={since}', or another method",
+            f"{what} needs {since.package} {since.version} or newer; this is {installed}",
+            fix=f"pip install '{since.package}>={since.version}', or {since.way}",
         )
 
 
@@ -123,19 +138,3 @@ def unpack_quanto() -> None:
         return torch.cat([packed >> shift & 2**bits - 1 for shift in range(0, 8, bits)])
 
     get_extension("quanto_cpp")._lib = SimpleNamespace(unpack=unpack)
-
-
-def gguf_as_plain_weights() -> Any:
-    """What `from_pretrained` of a GGUF file takes as `quantization_config` to give plain layers, which can be saved.
-
-    MissingError if transformers is older than 5.17. Before, its reader fails on tokenizers without BOS, among others.
-    """
-    import transformers
-
-    config = getattr(transformers, "GgufConfig", None)
-    if config is None:
-        raise MissingError(
-            f"GGUF files are read with transformers 5.17 or newer; this is {transformers.__version__}",
-            fix="pip install 'transformers>=5.17', or llama.cpp:FILE.gguf, which llama.cpp reads",
-        )
-    return config(dequantize=True)

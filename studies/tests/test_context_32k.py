@@ -1,8 +1,10 @@
 """The study of a model with 32,768 tokens: its commands are the command line's, its lanes run them as it says."""
 
 import json
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,6 +62,15 @@ def test_a_job_waits_for_its_model(tmp_path: Path) -> None:
     assert time.monotonic() - began > 1.9
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell that starts the tests in the background has SIGINT ignored, in what they start too; `main` has not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_at_the_end_of_its_time_a_job_is_interrupted_and_keeps_what_it_has(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     code = (

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
+from packaging.version import Version
 from safetensors.torch import load_file
 from torchrun_worker import run_jobs
 from trainers import metrics
@@ -67,9 +69,10 @@ def test_two_processes_equal_one(recipe_settings, tmp_path, start_ranks):
         runs[f"stream-{kind}"] = {"kind": "stream", "arguments": {"kind": kind}}
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
-    runs["held"]["arguments"]["again_from"] = 4
+    resumes = Version(transformers.__version__) >= Version("5.18")  # refused before
+    runs["held"]["arguments"] |= {"again_from": 4} if resumes else {}
     start_ranks(WORKER, write_jobs(two, [job | {"out": str(two / name)} for name, job in runs.items()]))
-    del runs["held"]["arguments"]["again_from"]
+    runs["held"]["arguments"].pop("again_from", None)
     run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
 
     for name in ("full", "taught", "held"):

@@ -115,12 +115,12 @@ def write_converted(path: Path, folder: Path) -> None:
     UsageError if it is damaged, or transformers would compute something else than the file says.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    from lengthwise.versions import gguf_as_plain_weights
+    from lengthwise.versions import need_newer
 
-    # It refuses a transformers that lacks what the next import needs.
-    plain = gguf_as_plain_weights()
+    need_newer("reading GGUF files")
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
     from lengthwise.checkpoints.gguf_file import ANOTHER_WAY, GgufFile
 
     where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
@@ -131,7 +131,7 @@ def write_converted(path: Path, folder: Path) -> None:
             **where,
             config=file.configured(AutoConfig.from_pretrained(**where)),
             dtype=torch.float32,
-            quantization_config=plain,
+            quantization_config=GgufConfig(dequantize=True),
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )

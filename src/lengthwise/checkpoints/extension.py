@@ -23,7 +23,7 @@ from lengthwise.errors import UsageError, reason, require, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ScaledRope, ntk_base, yarn_scaling
 from lengthwise.settings import Finite, Settings, Whole, checked
-from lengthwise.versions import need_layered_rope
+from lengthwise.versions import NEWER, need_newer
 
 FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
@@ -154,8 +154,9 @@ def plan_extension(
         layer_type=layer_type,
         **about,
     )
-    if layer_type is not None:
-        need_layered_rope((extension.to_hf_config() or {}).get("rope_type", ""))
+    layered = f"{(extension.to_hf_config() or {}).get('rope_type')} in the layers of one type alone"
+    if layer_type is not None and layered in NEWER:
+        need_newer(layered)
     skipped, last = given.get("skip_layers", 0), max(extended_layers(text, extension), default=-1)
     require(
         last >= 0 and (factor == 1 or skipped <= last),

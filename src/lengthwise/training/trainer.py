@@ -24,7 +24,12 @@ from lengthwise.training.columns import PLAIN, READ
 from lengthwise.training.held_out import check_direction
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
-from lengthwise.versions import before_each_step, divides_by_micro_batches, shows_the_gradient_norm
+from lengthwise.versions import (
+    before_each_step,
+    divides_by_micro_batches,
+    need_newer,
+    shows_the_gradient_norm,
+)
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 _OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
@@ -75,8 +80,9 @@ class AlignmentTrainer(Trainer):
             several GPUs in one process; FSDP1, DeepSpeed, or a model that is not parallel over the data alone.
     """
 
-    # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more.
-    loss_is_scaled_for_ga = True
+    # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more. Where the
+    # Trainer does not ask, TRL would put a mark of this in the place of a loss function.
+    loss_is_scaled_for_ga = None if divides_by_micro_batches() else True
 
     def __init__(
         self,
@@ -95,6 +101,8 @@ class AlignmentTrainer(Trainer):
             )
         [self.objective] = given
         self._parts = logged_parts(self.objective)
+        if args.fsdp:
+            need_newer("FSDP")
         check_direction(args)
         check_preparation(args, **trainer_arguments)
         for name in ("train_dataset", "eval_dataset"):
@@ -250,6 +258,11 @@ class AlignmentTrainer(Trainer):
         if isinstance(data_collator, PairCollator):
             return data_collator
         return super()._get_collator_with_removed_columns(data_collator, description)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None and self.args.world_size > 1 and self.args.device.type == "cpu":
+            need_newer("resuming in several processes without GPUs")
+        super()._load_optimizer_and_scheduler(checkpoint)
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None

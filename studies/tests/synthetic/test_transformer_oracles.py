@@ -78,7 +78,9 @@ def test_rotary_positions_are_those_of_gpt_neox(start):
             intermediate_size=HIDDEN,
             hidden_act="relu",
             use_parallel_residual=False,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+            # Before transformers 5.5 it overwrites a `partial_rotary_factor` of rope_parameters.
+            rotary_pct=1.0,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         )
     ).eval()
     _blank(theirs)

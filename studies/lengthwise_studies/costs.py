@@ -252,8 +252,8 @@ def _tokens_read(name: str, settings: str, trained: int | None) -> tuple[tuple[i
     return tuple((tokens, longest) for longest, tokens in found.items())
 
 
-def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:
-    """The items of a measurement of a model that was trained for `trained` tokens; `texts` where it reads words."""
+def items_read(measurement: Measurement, *, trained: int | None) -> list[Item]:
+    """The items of a measurement of a model that was trained for `trained` tokens, on as much text as any needs."""
     model: Any = SimpleNamespace(
         name="a model", tokenizer=tiny_tokenizer(), trained_length=trained, max_positions=None
     )
@@ -264,7 +264,7 @@ def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
     # A word has at least one token.
     lengths = getattr(resolved, "lengths", (getattr(resolved, "length", 1024),))
-    corpus = dict.fromkeys(map(str, range(texts)), tiny_text(max(lengths) + 1024))
+    corpus = dict.fromkeys(map(str, range(16)), tiny_text(max(lengths) + 1024))
     text = Corpus.of("words", corpus, split="all", split_rule="")
     read = text if measurement.reads == "questions" else (text, tokenize(text, model.tokenizer, cache=False))
     return resolved.items(model, read, model)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import SETTINGS, SomeIgnored
+from trainers import SETTINGS
 from transformers import EarlyStoppingCallback, HfArgumentParser, Trainer, TrainingArguments
 
-from lengthwise.alignment import Objective, alignment_loss_from_logits
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure import MEASUREMENTS, Misalignment, Perplexity, run
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
@@ -121,35 +121,6 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
 
 
 EVALUATED: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "steps", "eval_steps": 1}
-
-
-def test_an_evaluation_has_the_parts_of_the_objective(documents: Sequence[TokenDocument], tmp_path: Path):
-    """Of six samples in batches of four and two, with unequal labels: the plain formula on all six at once."""
-    held_out = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=6, steps=1, seed=9)
-    changes = {"max_steps": 1, "per_device_eval_batch_size": 4, "alpha": 0.3, "divergence": "jeffreys"}
-    collator = SomeIgnored(View(16))
-    ours = trainer(
-        documents,
-        AlignmentConfig(str(tmp_path), **(SETTINGS | EVALUATED | changes)),
-        eval_dataset=held_out,
-        data_collator=collator,
-    )
-    ours.train()
-    [logged] = [entry for entry in ours.state.log_history if "eval_loss" in entry]
-    batch = collator([held_out[index] for index in range(6)])
-    with torch.no_grad():
-        logits = ours.model.eval()(batch["input_ids"]).logits
-    labels = batch["labels"].chunk(2)
-    assert len({int((labels[0][some] >= 0).sum()) for some in (slice(4), slice(4, 6))}) == 2
-    output = alignment_loss_from_logits(
-        *logits.chunk(2), *labels, geometry=batch["geometry"], objective=ours.objective
-    )
-    names = ("loss", *logged_parts(ours.objective))
-    assert {"cross_entropy", "jeffreys", "entropy"} < {*names}
-    for name in names:
-        assert logged[f"eval_{name}"] == pytest.approx(getattr(output, name).item(), rel=1e-9), name
-    tested = ours.evaluate(metric_key_prefix="test")
-    assert tested["test_jeffreys"] == pytest.approx(output.jeffreys.item(), rel=1e-9)
 
 
 BEST = "eval_perplexity/perplexity@32"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 CACHES = ("hqq-int8", "quanto-int4", "quanto-int2", "hqq-int4", "hqq-int2", "dynamic")
 """`dynamic` keeps all bits: what chunks alone change."""
-BITS = ("hqq-int4", "hqq-int2", "hqq-int8", "dynamic", "quanto-int4", "quanto-int2")
-"""The same, for how far back a model uses its context through them."""
 TASKS = {
     "needle": ("needle_single", "needle_multi_key"),
     "chains": ("chains",),
@@ -119,7 +117,7 @@ def jobs(scale: Scale, texts: Path, out: Path) -> Iterator[Job]:
         yield replace(job, after=(first,))
     yield from _caches(scale, scale.model, "caches", texts, out)
     for model in (scale.other, scale.model):
-        for cache in BITS:
+        for cache in CACHES:
             name = f"served-{model}-{cache}"
             words = ("limit", model, *_texts(texts)["books"], "--dtype", "bfloat16", "--kv-cache", cache)
             words += (

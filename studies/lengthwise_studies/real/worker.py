@@ -106,8 +106,7 @@ class Worker:
         recipe = self.design.recipe(job.method, job.arm, self.seed)
         recipe = recipe.model_copy(update={"device": self.device})
         trainer, tokenizer = self._trainer(recipe)
-        clock = _Clock(self.deadline)
-        trainer.add_callback(clock)
+        trainer.add_callback(_Clock(self.deadline))
         started = time.monotonic()
         trainer.train()
         if trainer.state.global_step < recipe.steps:
@@ -117,15 +116,9 @@ class Worker:
             {"recipe": recipe.to_dict(), "seconds_of_steps": round(time.monotonic() - started, 2)},
             *({"step": number + 1, **_plain(step)} for number, step in enumerate(steps)),
         ]
-        self._say(
-            job, f"{(clock.last - clock.first) / max(1, recipe.steps - 1):.3f} s a step after the first"
-        )
         self._keep(job, trainer.model)
         with _evaluated(trainer):
             found = run(self.design.perplexity, self._model(trainer, tokenizer), self._read(tokenizer))
-        self._say(
-            job, f"{self.design.segments} segments at every length in {found.provenance['seconds']:.1f} s"
-        )
         yield _rows(found, job)
 
     def _ask(self, job: Job) -> Iterator[list[dict[str, Any]]]:
@@ -198,12 +191,10 @@ class _Clock(TrainerCallback):
     """Stops a training whose time is up."""
 
     def __init__(self, deadline: float) -> None:
-        self.deadline, self.first, self.last = deadline, 0.0, 0.0
+        self.deadline = deadline
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.last = time.monotonic()
-        self.first = self.first or self.last
-        control.should_training_stop |= self.last > self.deadline
+        control.should_training_stop |= time.monotonic() > self.deadline
 
 
 @contextmanager

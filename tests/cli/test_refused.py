@@ -99,10 +99,7 @@ EXTENDING = {
         f"extend {{model}} --method {how} {last}": (2, says)
         for how, says in {
             "yarm --factor 2": "did you mean 'yarn'",
-            "yarn --factor 0.5": "factor is 0.5",
-            "dynamic_ntk --factor nan": "factor",
             "abf --factor 1e308": "factor",
-            "yarn --factor 2 --original-length 4096": "original_length = 4096",
             "yarn --factor 2 --set beta=3": "unknown key 'beta'",
             "longrope --factor 2": "no long_factor",
             "eabf --factor 2": "leaves none of the 2 layers",

@@ -72,7 +72,7 @@ STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "ou
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""
 _SCALES = (
     "The size: default; laptop, which is smaller for some studies of sparsity and the same otherwise; or smoke, "
-    "which only shows that a study runs. The paper's tables have laptop-smollm2, laptop-gemma3, gpu, paper too."
+    "which only shows that a study runs. The paper's tables have laptop-smollm2, gpu, paper too."
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from lengthwise.training import read_recipe
 from lengthwise_studies.claims import HARMLESS, HARMS, HELPS
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, SMOLLM2
@@ -55,8 +56,19 @@ def test_pg19_is_judged_where_the_second_text_is_books():
 
 
 def test_lora_is_compared_where_its_rate_is_its_own():
-    assert untuned_lora(LAPTOP)
+    assert not untuned_lora(LAPTOP)
+    assert untuned_lora(replace(LAPTOP, adapter_rate=None))
     assert not untuned_lora(PAPER)
     # All arms are LoRA there.
     assert not untuned_lora(SMOLLM2)
-    assert not untuned_lora(replace(LAPTOP, changes=()))
+    assert not untuned_lora(replace(LAPTOP, changes=(), adapter_rate=None))
+
+
+def test_only_table_11_trains_lora_at_its_own_rate():
+    rates = {
+        (name, arm.recipe): read_recipe(arm.recipe, arm.changes).optimizer.learning_rate
+        for name in ("table3", "table11")
+        for arm in TABLES[name].experiment(LAPTOP)[0].trained_arms
+    }
+    others = {("table3", "longqlora"), ("table3", "eabf"), ("table11", "eabf")}
+    assert rates == dict.fromkeys(others, 1e-4) | {("table11", "longqlora"): LAPTOP.adapter_rate}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,13 +20,15 @@ UNTRAINED = "untrained"
 class Adjustment:
     """One way to extend a model, by the paper's name; the recipe that trains it names the source of each value.
 
-    The untrained arm has its rope method. `longer`: windows of 2T (Sec. 5.2) instead of T (Sec. 5.1).
+    The untrained arm has its rope method. `longer`: windows of 2T (Sec. 5.2) instead of T (Sec. 5.1). `own_rate`: an
+    adapter with the size's learning rate for one, where it has one.
     """
 
     name: str
     recipe: str
     method: str | None
     longer: bool = False
+    own_rate: bool = False
 
     def window(self, size: Size) -> int:
         """L: tokens of a training window."""
@@ -56,12 +58,15 @@ class Adjustment:
             changes["positions.target_length"] = round(factor * size.trained)
         if "quantize" in shipped and not size.quantized:
             changes["quantize"] = "null"
-        return (*(f"{name}={value}" for name, value in changes.items()), *size.changes)
+        rate = () if size.adapter_rate is None else (f"optimizer.learning_rate={size.adapter_rate:g}",)
+        plain = (f"{name}={value}" for name, value in changes.items())
+        return (*plain, *size.changes, *(rate if self.own_rate else ()))
 
 
 CLEX = Adjustment(name="CLEX", recipe="clex", method="clex")
 EABF = Adjustment(name="EABF", recipe="eabf", method="eabf", longer=True)
 LONGQLORA = Adjustment(name="LongQLoRA", recipe="longqlora", method="pi", longer=True)
+LORA = replace(LONGQLORA, own_rate=True)
 CREAM = Adjustment(name="CREAM", recipe="cream", method="pi")
 CREAM_EABF = Adjustment(name="CREAM on EABF", recipe="cream", method="eabf")
 RAW = Adjustment(name="no adjustment", recipe="eabf", method=None, longer=True)

@@ -26,7 +26,7 @@ from lengthwise_studies.paper.tables import ALL_TOKENS, BETTER_BY, RANGES
 _ABF = Setting(name="EABF", adjustment=EABF)
 _CREAM = Setting(name="CREAM", adjustment=CREAM)
 _CREAM_ABF = Setting(name="CREAM on EABF", adjustment=CREAM_EABF)
-_MIDDLE = {"smoke": 128, "laptop-smollm2": 512, "laptop-gemma3": 512}
+_MIDDLE = {"smoke": 128, "laptop-smollm2": 512}
 CREAM_TABLE = PaperTable(
     name="cream",
     label="Rebuttal, CREAM",
@@ -179,7 +179,7 @@ WITHIN_TABLE = PaperTable(
     claims=tuple(map(within, _WITHIN)),
     # The paper's lengths, where the scale can measure them.
     sizes={
-        name: size if name in ("laptop-smollm2", "laptop-gemma3") else replace(size, lengths=(0.25, 0.5, 1))
+        name: size if name == "laptop-smollm2" else replace(size, lengths=(0.25, 0.5, 1))
         for name, size in SIZES.items()
     },
 )

@@ -76,8 +76,8 @@ def no_second_books(size: Any) -> str:
 
 
 def untuned_lora(size: Any) -> str:
-    """Why LoRA is not compared with full fine-tuning at a size; "" where each has the rate of its own recipe."""
+    """Why LoRA is not compared with full fine-tuning at a size; "" where each has a rate of its own."""
     of_all = any(change.startswith("optimizer.learning_rate") for change in size.changes)
     lora_alone = any(change.startswith("adapter.") for change in size.changes)
     why = "LoRA has the learning rate of full fine-tuning here, tuned for neither"
-    return why if of_all and not lora_alone else ""
+    return why if of_all and not lora_alone and size.adapter_rate is None else ""

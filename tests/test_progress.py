@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from lengthwise import progress
+from lengthwise.cli.output import BesideBars
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
 from lengthwise.measure.comparison import Comparison
@@ -42,6 +44,12 @@ def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
             assert bar._bar.n == 4000, "no more than was planned"
     hooks = [len(layer._forward_hooks) for layer in model.model.model.layers]
     assert hooks == [0, 0, 0]
+
+
+def test_a_warning_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with TokenBar("ppl", total=10, read=0, items=1, finished=0):
+        BesideBars().handle(logging.makeLogRecord({"msg": "the slow %s", "args": ("way",)}))
+    assert "the slow way" in re.split("[\r\n]", capsys.readouterr().err)
 
 
 def test_without_a_bar_nothing_is_hooked_or_printed(monkeypatch, capsys):

@@ -44,6 +44,11 @@ def progress(
     )
 
 
+def say(text: str) -> None:
+    """Write a line on standard error, above the bars that are drawn there."""
+    tqdm.write(text, file=sys.stderr)
+
+
 class TokenBar:
     """A progress bar over `total` tokens. It starts at `read`, and shows finished items."""
 

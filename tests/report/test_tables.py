@@ -128,6 +128,10 @@ def test_terminal_folds_and_never_crops(width: int) -> None:
         seen.subtract(text.replace(" ", ""))
     assert min(seen.values()) == 0
     assert ("[-0.031," in shown) is ("-0.011]" in shown) is (width == 80)
+    # Names are broken at their joints.
+    assert all(
+        (f" {part} " in shown) is (width == 80) for part in ("loss_best_", "temperature", "reference's")
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_shortcut_that_the_model_does_not_take_is_given_up(case, caplog):
             assert not proofs.take("tree", 8, fast, lambda: HERE, name="m")
     assert proofs.failed("tree")
     [record] = caplog.records
-    assert record.getMessage().startswith("m: no tree, which is slower: ")
+    assert record.getMessage().startswith("m: slower, without tree: ")
     assert why in record.getMessage()
 
 

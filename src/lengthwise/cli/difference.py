@@ -6,7 +6,7 @@ from typing import Literal
 
 from lengthwise.cli import gates
 from lengthwise.cli.options import Above, AsJson, Junit, Output, Use
-from lengthwise.cli.output import print_judged, print_results, print_table
+from lengthwise.cli.output import print_judged, print_prose, print_results, print_table
 from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 from lengthwise.runs import read_run
@@ -77,5 +77,5 @@ def difference(
     else:
         print_table(table)
         for note in found.notes:
-            print(note)
+            print_prose(note)
     return None

@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
 from lengthwise.cli.options import Junit, Output, one_by_one, with_fields
-from lengthwise.cli.output import in_plain_signs, print_plan, show
+from lengthwise.cli.output import BesideBars, in_plain_signs, print_plan, show
 from lengthwise.errors import (
     TERMINATED,
     Interrupted,
@@ -76,7 +76,9 @@ def run(words: Sequence[str] | None = None) -> int:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
     in_plain_signs()
-    formatted = warnings.formatwarning
+    formatted, last = warnings.formatwarning, logging.lastResort
+    # Where a program around us has no handler, warnings are written beside bars.
+    logging.lastResort = BesideBars(logging.WARNING)
     # A sentence, without the line of code that it comes from.
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
@@ -93,7 +95,7 @@ def run(words: Sequence[str] | None = None) -> int:
             print(f"lengthwise: {message}", file=sys.stderr)
         return code
     finally:
-        warnings.formatwarning = formatted
+        warnings.formatwarning, logging.lastResort = formatted, last
 
 
 def treat_sigterm_as_interrupt() -> None:

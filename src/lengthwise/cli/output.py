@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import logging
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -112,10 +114,10 @@ def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
     """The verdict of a report, a table, and its notes, or all of it as JSON."""
     apart = () if as_json else ("verdict", "rope_parameters", "notes", "faults")
     if not as_json:
-        print(report["verdict"])
+        print_prose(report["verdict"])
     print_plan({key: value for key, value in report.items() if key not in apart}, as_json=as_json, caption="")
     for note in () if as_json else report["notes"]:
-        print(f"- {note}")
+        print_prose(f"- {note}")
 
 
 def _readable(key: str, value: Any) -> tuple[str, Any]:
@@ -137,6 +139,22 @@ def print_table(table: Table) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else _WIDEST)
     console.print(to_rich(table, width=console.width))
+
+
+def print_prose(text: str) -> None:
+    """A sentence, folded between its words to the width of the terminal where there is one."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+    print(textwrap.fill(text, width, subsequent_indent="  " * text.startswith("- "), break_on_hyphens=False))
+
+
+class BesideBars(logging.Handler):
+    """Warnings on standard error, above a bar that is drawn there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the message in lines of its own."""
+        from lengthwise.progress import say
+
+        say(self.format(record))
 
 
 def in_plain_signs() -> None:

@@ -110,9 +110,9 @@ def _in_nats(corner: str, rows: Sequence[Row]) -> list[str]:
     if not distances:
         return []
     cells = {(row.metric, row.distance): row for row in rows}
-    return ["", corner + "".join(f"{distance:>10,}" for distance in distances) + "  tokens back"] + [
+    return ["", corner + "".join(f"{distance:>9,}" for distance in distances) + "  tokens back"] + [
         f"{f'  {metric[-1].upper()}, nats per token':<{len(corner)}}"
-        + "".join(f"{_number(cells[metric, distance]):>10.2f}" for distance in distances)
+        + "".join(f"{_number(cells[metric, distance]):>9.2f}" for distance in distances)
         for metric in ("benefit_a", "benefit_b")
     ]
 

@@ -60,36 +60,69 @@ def to_latex(table: Table) -> str:
 
 
 def to_rich(table: Table, *, width: int) -> RichTable:
-    """A table for a terminal of so many columns; what does not fit is folded, never cut."""
+    """A table for a terminal of so many columns; what does not fit is folded, where words allow it, and never cut."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    def rich_cell(cell: Cell) -> Text:
+    texts = [[name, *(cell_text(row[i]) for row in table.rows)] for i, name in enumerate(table.columns)]
+    numeric = [table.is_numeric(column) for column in range(len(texts))]
+    whole = [max(map(len, column)) for column in texts]
+    least = [
+        min(
+            _LONGEST,
+            max(len(piece.strip()) for text in column for piece in _pieces(text, joints=not numbers)),
+        )
+        for column, numbers in zip(texts, numeric, strict=True)
+    ]
+    roomy = sum(whole) + 3 * len(whole) < width
+    widths = _shares(whole, least, width - 1 - (3 if roomy else 2) * len(whole))
+
+    def rich_cell(cell: Cell, column: int) -> Text:
         if isinstance(cell, Estimate) and cell.interval_text:
             return Text.assemble(cell.value_text, " ", (cell.interval_text, "dim"))
-        return Text(cell_text(cell))
+        return Text(_folded(cell_text(cell), widths[column], joints=not numeric[column]))
 
-    def longest_word(column: int) -> int:
-        texts = (table.columns[column], *(cell_text(row[column]) for row in table.rows))
-        return max((len(word) for text in texts for word in text.split()), default=1)
-
-    numeric = [table.is_numeric(column) for column in range(len(table.columns))]
-    least = [longest_word(column) if numbers else 7 for column, numbers in enumerate(numeric)]
-    # Numbers are folded between words, unless the terminal is too narrow even for that.
-    roomy = sum(least) + 3 * len(least) <= width
     title = Text(table.caption, style="bold") if table.caption else None
-    drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for name, numbers, words in zip(table.columns, numeric, least, strict=True):
-        drawn.add_column(
-            Text(name),
-            justify="right" if numbers else "left",
-            overflow="fold",
-            min_width=words if numbers and roomy else None,
-        )
+    drawn = RichTable(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=not roomy, pad_edge=roomy
+    )
+    for name, numbers, own in zip(table.columns, numeric, widths, strict=True):
+        drawn.add_column(Text(name), justify="right" if numbers else "left", overflow="fold", width=own)
     for row in table.rows:
-        drawn.add_row(*map(rich_cell, row))
+        drawn.add_row(*(rich_cell(cell, column) for column, cell in enumerate(row)))
     return drawn
+
+
+_LONGEST = 28
+"""Longer words are folded where the terminal is too narrow for the table."""
+
+
+def _pieces(text: str, *, joints: bool) -> list[str]:
+    """Words with the spaces before them; with joints, the parts of names that end in a sign too."""
+    return re.findall(r"\s*[-_/=]*[^-_/=\s]+[-_/=]*|\s*[-_/=]+" if joints else r"\s*\S+", text) or [""]
+
+
+def _shares(whole: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that need `whole` columns to be in one line, and `least` to keep their words."""
+    widths = list(whole) if sum(whole) <= room else list(least)
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    while sum(widths) < min(room, sum(whole)):
+        most = max(range(len(widths)), key=lambda column: whole[column] / widths[column])
+        widths[most] += 1
+    return widths
+
+
+def _folded(text: str, width: int, *, joints: bool) -> str:
+    """The text in lines of at most so many characters, where its pieces allow it."""
+    lines = [""]
+    for piece in _pieces(text, joints=joints):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append(piece.strip())
+        else:
+            lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ class Proofs:
     def refuse(self, shortcut: str, why: str, *, name: str) -> None:
         """Give a shortcut up, and say so. `shortcut` says what is not done, `name` is the model's."""
         self.up_to[shortcut] = 0
-        logger.warning("%s: no %s, which is slower: %s", name, shortcut, why)
+        logger.warning("%s: slower, without %s: %s", name, shortcut, why)
 
     def take(
         self,

@@ -139,13 +139,11 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True, help="what `context_32k.texts` wrote")
     parser.add_argument("--seconds", type=float, default=480.0)
     parser.add_argument("--scale", choices=tuple(SCALES), default="full")
-    parser.add_argument("--lanes", nargs="+", help="these alone, by how their names begin; default: all")
     given = parser.parse_args()
     lanes = Lanes(given.out, time.monotonic() + given.seconds)
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: lanes.stopped.set())
-    all_jobs = jobs(SCALES[given.scale], given.texts, given.out)
-    lanes.run([job for job in all_jobs if not given.lanes or job.lane.startswith(tuple(given.lanes))])
+    lanes.run([*jobs(SCALES[given.scale], given.texts, given.out)])
 
 
 if __name__ == "__main__":

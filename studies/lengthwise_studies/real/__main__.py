@@ -1,4 +1,4 @@
-"""Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|try|small|tiny]`.
+"""Run the study: `python -m lengthwise_studies.real --out FOLDER [--seconds 330] [--design full|tiny]`.
 
 With several workers each seed has a process of its own on the same device, so that one reads text or loads a model
 while another computes. Each row is written to FOLDER/rows-seedN.jsonl once it is measured. What there was no
@@ -37,39 +37,24 @@ def main(given: list[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--adapters", type=Path, help="where trained weights are kept; default: OUT/adapters")
-    parser.add_argument("--design", default="full", choices=("full", "try", "small", "tiny"))
+    parser.add_argument("--design", default="full", choices=("full", "tiny"))
     parser.add_argument(
         "--pairs", type=int, help="training steps of one pair of windows, in place of the design's"
     )
-    parser.add_argument("--contexts", type=int, help="contexts a seed and task, in place of the design's")
     parser.add_argument("--methods", nargs="+", default=["YaRN", "CLEX"])
     parser.add_argument("--kept", type=Path, help="an earlier run's rows: what they have is not done again")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu"))
-    parser.add_argument("--small", action="store_const", dest="design", const="small", help="--design small")
-    parser.add_argument(
-        "--together", action="store_true", help="all seeds in this process, one after another"
-    )
-    parser.add_argument(
-        "--prepare", action="store_true", help="only convert the model and tokenise the texts"
-    )
     parser.add_argument("--code", default="", help="the commit, where there is no repository")
     options = parser.parse_args(given)
     started = time.monotonic()
-    if options.prepare:
-        prepare(options.design)
-        print(f"prepared: {time.monotonic() - started:.0f} s", flush=True)
-        return
-    options.out.mkdir(parents=True, exist_ok=True)
-    options.adapters = options.adapters or options.out / "adapters"
-    options.adapters.mkdir(parents=True, exist_ok=True)
-    if len(options.seeds) == 1 or options.together:
-        work(options, started)
+    (options.out / "adapters").mkdir(parents=True, exist_ok=True)
+    if len(options.seeds) == 1:
+        work(options, options.seeds[0], started)
         return
     rest = given if given is not None else sys.argv[1:]
-    command = [sys.executable, "-m", "lengthwise_studies.real", *rest, "--adapters", str(options.adapters)]
+    command = [sys.executable, "-m", "lengthwise_studies.real", *rest]
     workers = [subprocess.Popen([*command, "--seeds", str(seed)]) for seed in options.seeds]
     end = started + options.seconds + _GRACE
     for worker in workers:
@@ -81,20 +66,8 @@ def main(given: list[str] | None = None) -> None:
     sys.exit(max(abs(worker.wait()) for worker in workers))
 
 
-def prepare(name: str) -> None:
-    """Fill the cache with what every worker needs."""
-    from lengthwise.subjects import load
-    from lengthwise.text import tokenize
-    from lengthwise_studies.real.design import DESIGNS
-
-    design = DESIGNS[name]
-    tokenizer = load(design.size.model, device="cpu").tokenizer
-    for text in design.texts:
-        tokenize(text, tokenizer)
-
-
-def work(options: argparse.Namespace, started: float) -> None:
-    """The jobs of the seeds in this process."""
+def work(options: argparse.Namespace, seed: int, started: float) -> None:
+    """The jobs of a seed."""
     import peft
     import torch
     import transformers
@@ -106,8 +79,6 @@ def work(options: argparse.Namespace, started: float) -> None:
     design = DESIGNS[options.design]
     if options.pairs is not None:
         design = replace(design, size=replace(design.size, steps=options.pairs))
-    if options.contexts is not None:
-        design = replace(design, contexts=options.contexts)
     on_gpu = options.device == "auto" and torch.cuda.is_available()
     head = {
         "design": {**asdict(design), "size": design.size.to_dict()},
@@ -121,18 +92,14 @@ def work(options: argparse.Namespace, started: float) -> None:
         "methods": options.methods,
     }
     kept = read_kept(kept_files(options.kept)) if options.kept else Kept()
-    failed = 0
-    for seed in options.seeds:
-        out = options.out / f"rows-seed{seed}.jsonl"
-        with out.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
-        worker = Worker(design, seed, out, options.adapters, started + options.seconds, options.device)
-        todo = jobs(seed, options.methods, design.asked)
-        worker.run(
-            [job for job in todo if not kept.has((design.setting(job.method), job.arm), seed, job.task)]
-        )
-        failed += worker.failed
-    if failed:
+    out = options.out / f"rows-seed{seed}.jsonl"
+    with out.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
+    folder, deadline = options.out / "adapters", started + options.seconds
+    worker = Worker(design, seed, out, folder, deadline, options.device)
+    todo = jobs(seed, options.methods, design.asked)
+    worker.run([job for job in todo if not kept.has((design.setting(job.method), job.arm), seed, job.task)])
+    if worker.failed:
         sys.exit(1)
 
 

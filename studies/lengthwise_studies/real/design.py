@@ -159,19 +159,12 @@ FULL = Design(
     tempered=(1.0, 2.0),
     contexts=84,
 )
-TRY = replace(FULL, size=replace(FULL.size, steps=4), segments=2, contexts=2)
-"""The same windows, a few of each: does it run there, and how fast?"""
-SMALL = replace(
-    FULL,
-    # As if the model had been trained for 256 tokens.
-    size=replace(FULL.size, trained=256, window=256, steps=2),
-    segments=2,
-    contexts=1,
-)
 TINY = replace(
-    SMALL,
-    size=replace(SMALL.size, model="tiny-books", trained=128, window=128, steps=1),
+    FULL,
+    # As if the model had been trained for 128 tokens.
+    size=replace(FULL.size, model="tiny-books", trained=128, window=128, steps=1),
+    segments=2,
     asked_at=4.0,
     contexts=2,
 )
-DESIGNS = {"full": FULL, "try": TRY, "small": SMALL, "tiny": TINY}
+DESIGNS = {"full": FULL, "tiny": TINY}

@@ -3,13 +3,14 @@
     python checks/compat [--folder DIR] [--tests PATH...] [NAME...]
 
 `make check-compat` runs this. `newest` and `lowest` have the newest and the lowest versions that pyproject.toml
-allows, with all extras, on the Python of this program and on the lowest. `bare` has the lowest versions without an
-extra, and runs `smoke.py` alone: the import and every measuring verb. So does each `python3.N`, with the newest
-versions; where uv finds no such Python the table says "not tested", and nothing fails.
+allows, with all extras, on the Python of this program and on the lowest. `middle` has a transformers between them,
+as images of clusters do: what is refused by version is refused on the right side of it. `bare` has the lowest
+versions without an extra, and runs `smoke.py` alone: the import and every measuring verb. So does each `python3.N`,
+with the newest versions; where uv finds no such Python the table says "not tested", and nothing fails.
 
 uv, which `setup.sh` installs, makes these environments; UV_CONSTRAINT and UV_FIND_LINKS, which uv reads, hold a
-package back. Warnings are errors with the newest versions, as in `make test`, and not with the lowest, which warn
-of what newer ones no longer do.
+package back. Warnings are errors with the newest versions, as in `make test`, and not with others, which warn of
+what newer ones no longer do.
 
 `avx2` and `sse` use the environment of this program as on a processor that has no more. Sums are rounded in another
 order there, so a test that only one kernel passes fails.
@@ -59,6 +60,7 @@ LENIENT = ("-W", "default", "--disable-warnings")
 MOST = tuple(word for extra in ("all", "qlora", "trl", "lm-eval") for word in ("--extra", extra))
 VERSIONS = {
     "newest": Versions(sys.executable, MOST, ()),
+    "middle": Versions(sys.executable, (*MOST, "--constraint", "checks/compat/middle.txt"), LENIENT),
     "lowest": Versions("3.11", (*LOWEST, "--extra", "all"), LENIENT),
     "bare": Versions("3.11", LOWEST),
     **{f"python3.{minor}": Versions(f"3.{minor}", ()) for minor in range(11, 15)},
@@ -74,6 +76,7 @@ CORE = (
     "tests/test_settings.py",
     "tests/test_versions.py",
     "tests/test_yaml.py",
+    "tests/test_zoo.py",
     "tests/alignment",
     "tests/cli/test_measuring.py",
     "tests/cli/test_merge_cp.py",
@@ -90,6 +93,7 @@ CORE = (
     "tests/served/test_endpoint.py",
     "tests/text",
     "tests/training/test_adapters.py",
+    "tests/training/test_pair_windows.py",
     "tests/training/test_trainer.py",
     "tests/training/test_training_run.py",
     "studies/tests/synthetic",

@@ -178,6 +178,19 @@ def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
     assert abs(changed / total - 0.3) < 4 * (0.21 / total) ** 0.5
 
 
+def test_the_collators_seed_draws_the_passage_of_a_sample(numbered: list[TokenDocument]):
+    data = data_of("repeat", numbered)
+    items = [data[i] for i in range(3 * STEPS)]
+    drawn = [
+        [PairCollator(data.view, seed=seed)(items[i : i + 3])["input_ids"] for i in range(0, len(items), 3)]
+        for seed in (1, 1, 2)
+    ]
+    again, other = ([torch.equal(*pair) for pair in zip(drawn[0], each, strict=True)] for each in drawn[1:])
+    assert all(again)
+    # Windows and positions are the data's, so only passages can differ: they do wherever there is room for two.
+    assert other.count(False) > STEPS / 2
+
+
 def test_of_several_skips_a_repeat_crosses_the_largest(numbered: list[TokenDocument]):
     several = Positions(sampler="skip", options={"skips": 4}, target_length=TARGET)
     planted = 0

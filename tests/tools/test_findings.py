@@ -160,6 +160,14 @@ def below_at_t() -> list[float]:
     return [-(end or 0.0) for end in (found.value, found.high, found.low)]
 
 
+def calibrated() -> list[float]:
+    """What the term adds after 7,000 steps at the best temperature of each arm; no interval leaves 0 out."""
+    run, setting, metric = "pretraining-7000-laptop", "CLEX, 7,000 steps", "loss_best_temperature"
+    found = [over_seeds(each_seed(run, setting, times=times, metric=metric)) for times in (1, 2, 4)]
+    assert all(one is not None and (one.low or 0.0) < 0 < (one.high or 0.0) for one in found)
+    return [one.value or 0.0 for one in found if one is not None]
+
+
 @cache
 def judged_at(times: int) -> dict[tuple[str, str], Judged]:
     """Verdicts on cross entropy against an arm, of models of 1M parameters, after all steps."""
@@ -228,6 +236,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             -longer(7000, 4)[2], -longer(7000, 4, to=ENTROPY)[2]
         ],
         "The others have {:+.3f} and {:+.3f}": lambda: longer(7000, 4)[:2],
+        "nothing beyond noise: {:+.3f} nats at T, {:+.3f} at 2T and {:+.3f} at 4T after 7,000": calibrated,
         "repeated on another processor moved by {:.3f}": lambda: [
             longer(2800, 4, again="-again")[0] - longer(2800, 4)[0]
         ],

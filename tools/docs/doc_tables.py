@@ -32,7 +32,7 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, read_results
-from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
+from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 _CODE = re.compile(r"(<!-- code: (\S+) as (\S+) -->\n).*?(<!-- end of code -->)", flags=re.DOTALL)
@@ -82,12 +82,10 @@ def _index(root: Path, which: str) -> Table:
     return paper_index.kept_index(root, which)
 
 
-def _pretraining(root: Path) -> Table:
-    from lengthwise_studies.paper.pretraining import SOURCES, cost_table
+def _pretraining(results: dict[str, Results]) -> Table:
+    from lengthwise_studies.paper.pretraining import cost_table
 
-    kept = kept_runs(results_folder(root))
-    runs = {table: f"{table}-laptop" for table, _ in SOURCES.values()}
-    return cost_table({table: kept[run].results for table, run in runs.items() if run in kept})
+    return cost_table(results)
 
 
 def _table1(results: Results, which: str) -> Table:
@@ -113,7 +111,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-plans": lambda root: _from("recipe_tables").plans_table(),
     "recipe-runs": lambda root, name: _from("recipe_tables").runs_table(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
-    "pretraining": _pretraining,
+    "pretraining": lambda root, *names: _pretraining({one.kind: one for one in _runs(root, *names)}),
     "paper-index": _index,
     "paper-temperatures": lambda root, name: _from("temperatures").temperatures_table(kept_run(root, name)),
     "kept": lambda root, name, number, *where: _from("kept_tables").kept_table(
@@ -190,7 +188,8 @@ def show(results: Results) -> list[Table]:
     if kind in TABLES:
         levels = TABLES[kind].values(results, differences=False, short=True)
         found = [_verdicts(results), _differences(results), levels, _times(results)]
-        return [*found, _from("temperatures").temperatures_table(results)] if kind == "table4" else found
+        found += [_from("temperatures").temperatures_table(results)] if kind == "table4" else []
+        return [*found, _pretraining({kind: results})]
     if kind == "eval":
         of = _from("task_tables")
         tasks = results.config["tasks"]

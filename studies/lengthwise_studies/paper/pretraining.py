@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lengthwise.report.tables import Cell, Table
@@ -66,10 +67,20 @@ SOURCES = {
     **{steps: (table.name, table.settings[0]) for steps, table in PRETRAINED.items()},
 }
 """Steps of pretraining -> the table that has its starts, and their setting."""
+_COSTS = {
+    f"{arm} at {times}T{where}": (arm, replace(loss(times), metric=metric))
+    for arm, where, metric in (
+        (SCE, "", "loss"),
+        (ENTROPY, "", "loss"),
+        (SCE, ", best temperature", "loss_best_temperature"),
+    )
+    for times in TIMES
+}
+"""Heading -> the arm and its number."""
 
 
 def cost_table(results: Mapping[str, Results]) -> Table:
-    """What the term and its entropy alone add to the loss of plain CE, by steps of pretraining.
+    """What the term, its entropy alone, and the term at each arm's best temperature add to the loss of plain CE.
 
     `results` are those of the tables in `SOURCES`; starts that were not run are left out.
     """
@@ -80,15 +91,13 @@ def cost_table(results: Mapping[str, Results]) -> Table:
         if of is None or not differences:
             continue
         cells: list[Cell] = []
-        for arm in (SCE, ENTROPY):
+        for arm, quantity in _COSTS.values():
             own = [row for row in differences if row.arm == setting.arm(arm)]
-            for times in TIMES:
-                wanted = [row for row in own if loss(times).is_in(row, of.config["size"]["trained"])]
-                cells.append(range_over_seeds(wanted, signed=True))
+            wanted = [row for row in own if quantity.is_in(row, of.config["size"]["trained"])]
+            cells.append(range_over_seeds(wanted, signed=True))
         rows.append([f"{steps:,}", len({row.seed for row in differences}), *cells])
-    heads = [f"{arm} at {times}T" for arm in (SCE, ENTROPY) for times in TIMES]
     return Table(
-        columns=["steps of pretraining", "pretrainings", *heads],
+        columns=["steps of pretraining", "pretrainings", *_COSTS],
         rows=rows,
         notes=["Nats above plain CE: mean and extremes over pretrainings, or the 95 % interval of one."],
     )

@@ -10,6 +10,7 @@ import torch
 from tokenizers import normalizers
 from tokenizers.processors import TemplateProcessing
 
+from lengthwise.checkpoints import NonFiniteLogits
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.measure.comparison import Comparison, run_in_turn
@@ -95,6 +96,26 @@ def test_other_ids_of_the_raw_text_are_refused_in_both_directions(other: Any) ->
     for pair in ((tokenizer(), other), (other, tokenizer())):
         with pytest.raises(UsageError, match=r"other (ids|special tokens)"):
             run(SPEC, sides(*pair)[0], texts, other=sides(*pair)[1])
+
+
+@pytest.mark.parametrize("broken", ["A", "B"])
+def test_the_side_whose_logits_are_no_numbers_is_named(broken: str) -> None:
+    models = sides(tokenizer(), tokenizer())
+    for side in models:
+        side.model = tiny_llama(max_position_embeddings=1024, bos_token_id=1, tie_word_embeddings=False)
+        if side.name == broken:
+            torch.nn.init.constant_(side.model.lm_head.weight, float("nan"))
+    a, b = models
+    with pytest.raises(NonFiniteLogits) as caught:
+        run(SPEC, a, TEXTS, other=b)
+    assert caught.value.model == f"{broken} ({broken})"
+    assert str(caught.value.text).startswith("tokens ")
+    # What likeliest tokens alone say, as of kept predictions.
+    labels = np.arange(3)
+    pair = [Read(losses=torch.full((3,), float("nan") if name == broken else 1.0)) for name in "AB"]
+    with pytest.raises(NonFiniteLogits) as caught:
+        apart(pair[0], pair[1], labels)
+    assert caught.value.view == "AB".index(broken)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

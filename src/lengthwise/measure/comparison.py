@@ -125,13 +125,20 @@ class Comparison(KeptPredictions):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""
+        from lengthwise.checkpoints.head import NonFiniteLogits
+
         layout, sides = self.layout_of(items), (model, other)
         found = [self.predicted(each, items) for each in sides]
         for index, item in enumerate(items):
             pairs = [each[2 * index : 2 * index + 2] for each in found]
             reads = [[read for _, read in pair] for pair in pairs]
             labels = [reading.labels for reading, _ in pairs[0]]
-            record = pair_record(layout, labels, *reads, cached_from=self.cached_from)
+            try:
+                record = pair_record(layout, labels, *reads, cached_from=self.cached_from)
+            except NonFiniteLogits as error:
+                at_fault = error.view or 0
+                name = f"{'AB'[at_fault]} ({sides[at_fault].name})"
+                raise NonFiniteLogits(error.position, model=name, text=item.words) from error
             known = [
                 self.side(one, item, *pair[0], beside=two)
                 for one, two, pair in zip(sides, sides[::-1], pairs, strict=True)

@@ -81,7 +81,7 @@ def in_step(
         first, other: the first rows.
 
     Raises:
-        NonFiniteLogits: a number is NaN or infinite; its position is the row of `a`.
+        NonFiniteLogits: a number is NaN or infinite; its position is the row of `a`, its view 0 for a, 1 for b.
     """
     targets = torch.from_numpy(np.array(labels, dtype=np.int64))[:, None]
     parts = []
@@ -93,6 +93,10 @@ def in_step(
             # A vocabulary may be padded on one side.
             p, q = (each[:, : min(one.shape[1] for one in both)] for each in both)
             found = torch.stack([each.cpu().double() for each in (*own, *scores(p, q.to(p)))], dim=1)
+            if not bool(found.isfinite().all()):
+                for side, log_p in enumerate(both):
+                    with locating_bad_logits(view=side):
+                        require_finite(log_p)
             require_finite(found)
         parts.append(found)
     return torch.cat(parts)
@@ -121,13 +125,16 @@ def apart(
         token, which is never more.
 
     Raises:
-        NonFiniteLogits: a number is NaN or infinite; its position is the row.
+        NonFiniteLogits: a number is NaN or infinite; its position is the row, its view 0 for a, 1 for b.
     """
     if a.rows is not None and b.rows is not None:
         found = in_step(a.rows, b.rows, labels, kl_and_top, first=first, other=first)
         return [*found.T.numpy()], False
     one, two = (numbers_of(each, labels, first=first) for each in (a, b))
     found = [one.losses, two.losses]
+    for side, losses in enumerate(found):
+        with locating_bad_logits(view=side):
+            require_finite(losses, first)
     if one.likeliest is not None and two.likeliest is not None:
         found += _bounded(one.likeliest, two.likeliest)
     require_finite(torch.stack(found, dim=1), first)

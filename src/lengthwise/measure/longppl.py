@@ -184,12 +184,15 @@ class LongPpl(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
+        from lengthwise.subjects import naming_bad_logits
+
         for item in items:
             text, found = item.content
             ids, offsets = _encode(model, text)
             losses, jeffreys = None, None
             if found is None:
-                found, own = self.find_key_tokens(other, text)
+                with naming_bad_logits(other, item.words or item.key):
+                    found, own = self.find_key_tokens(other, text)
                 if other is model:
                     losses, jeffreys = own, found["jeffreys"]
             if losses is None:

@@ -335,3 +335,27 @@ def test_windows_are_read_in_their_order(strategy: str, documents: list[TokenDoc
     assert [entry["offset"] for entry in steps_of(trainer)] == [
         data.view.draw(data.seed, [step])[0].offset for step in range(4)
     ]
+
+
+ROWS = {
+    "right padding": {"attention_mask": torch.arange(LENGTH) < 10},
+    "left padding": {"attention_mask": torch.arange(LENGTH) > 3},
+    "ids of texts": {"attention_mask": 1 + torch.arange(LENGTH) // 10},
+    "a mask of a block": {"attention_mask": torch.ones(1, LENGTH, LENGTH).tril()},
+    "positions that begin again": {"position_ids": torch.arange(LENGTH) % 10},
+    "positions of three axes": {"position_ids": torch.arange(LENGTH).expand(3, LENGTH)},
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_batch_of_packed_or_padded_rows_is_refused(kind: str, tmp_path: Path, documents: Any):
+    def collate(items: Any) -> dict[str, Any]:
+        batch = PairCollator(View(LENGTH))(items)
+        size = len(batch["labels"])
+        return batch | {name: rows.long().expand(size, *rows.shape) for name, rows in ROWS[kind].items()}
+
+    trainer = trainer_for(tiny_llama(), tmp_path, windows(documents), data_collator=collate)
+    with pytest.raises(UsageError, match="several texts") as caught:
+        trainer.train()
+    assert caught.value.expected
+    assert caught.value.fix

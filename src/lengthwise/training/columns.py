@@ -7,17 +7,21 @@ text, so neither fits. To let a column pass where it says nothing, add its entry
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lengthwise.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MASKS = ("completion_mask", "assistant_masks")
 """Columns that leave tokens out as targets where they are 0, as TRL writes them."""
 READ = ("input_ids", "labels", "draw", *MASKS)
 """What the collator reads of an item."""
 
+_WHOLE_ROWS = "cut padding and packed rows into stretches of one text each"
 _Rule = tuple[str, Callable[[np.ndarray, int], bool]]
 _ONES: _Rule = ("1 at every token", lambda value, n: value.shape == (n,) and bool((value == 1).all()))
 _ZEROS: _Rule = ("0 at every token", lambda value, n: value.shape == (n,) and not value.any())
@@ -64,6 +68,21 @@ def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
     return left_out
 
 
+def check_rows_whole(attention_mask: Tensor | None, position_ids: Tensor | None) -> None:
+    """UsageError where rows of a batch [2B, L] are several texts, or have padding, which the pairs would count."""
+    wrong = None
+    if attention_mask is not None and (attention_mask.ndim != 2 or bool((attention_mask != 1).any())):
+        wrong = "an attention_mask that is not 1 at every token"
+    if position_ids is not None and (position_ids.ndim != 2 or bool((position_ids.diff(dim=1) <= 0).any())):
+        wrong = "position_ids that do not ascend"
+    if wrong:
+        raise UsageError(
+            f"a batch holds {wrong}: its rows are several texts, or have padding",
+            expected="rows of one text each, without padding",
+            fix=_WHOLE_ROWS,
+        )
+
+
 def _check_plain(name: str, value: Any, n: int) -> None:
     meaning, holds = PLAIN[name]
     try:
@@ -74,7 +93,7 @@ def _check_plain(name: str, value: Any, n: int) -> None:
         raise UsageError(
             f"{name} of a sample is {shown(value)}, so its {n} tokens are several texts, or have padding",
             expected=f"stretches of one text without padding: {name} is then {meaning}",
-            fix="cut padding and packed rows into stretches of one text each",
+            fix=_WHOLE_ROWS,
         )
 
 

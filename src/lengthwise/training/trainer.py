@@ -20,7 +20,7 @@ from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.arguments import AlignmentArguments
 from lengthwise.training.collator import PairCollator, WindowDataset
-from lengthwise.training.columns import PLAIN, READ
+from lengthwise.training.columns import PLAIN, READ, check_rows_whole
 from lengthwise.training.held_out import check_direction
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
@@ -146,6 +146,7 @@ class AlignmentTrainer(Trainer):
                 expected=", ".join((*_ROWS, "geometry")),
                 fix="leave it out of what the data_collator returns",
             )
+        check_rows_whole(rows.get("attention_mask"), rows.get("position_ids"))
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             output = model_alignment_loss(

@@ -246,3 +246,43 @@ def test_sound_models_are_not_refused(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(
         logits(load(str(saved(model, tmp_path / "model"))).model, 20), logits(model, 20)
     )
+
+
+CLAIMS: dict[str, dict[str, Any]] = {
+    "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "older": {"load_in_8bit": True},
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"},
+    "mxfp4": {"quant_method": "mxfp4"},
+    "gptq": {"quant_method": "gptq", "bits": 4},
+    "awq": {"quant_method": "awq", "bits": 4},
+    "unknown": {"quant_method": "nvfp9"},
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("use", [load, examine])
+def test_whole_weights_that_claim_to_be_quantized(
+    folder: Path, claim: str, use: Callable[[str], Any]
+) -> None:
+    with pytest.raises(UsageError, match="claims quantized weights") as caught:
+        use(rewritten(folder, quantization_config=CLAIMS[claim]))
+    assert caught.value.expected
+    assert "remove quantization_config" in str(caught.value.fix)
+
+
+def test_weights_that_need_another_package_name_it(folder: Path) -> None:
+    """As the format with fewer bits in a tensor, and one that only simulates them."""
+    quantized = {"quant_method": "quark"}
+    dense = {"quant_method": "quark", "format": "dense"}
+    for name in (
+        rewritten(folder, quantization_config=dense),
+        changed(
+            Path(rewritten(folder, quantization_config=quantized)),
+            lambda tensors: tensors | {f"{LAYER}mlp.up_proj.weight": torch.ones(64, 32, dtype=torch.int8)},
+        ),
+    ):
+        with pytest.raises(MissingError, match="Quark") as caught:
+            load(name)
+        assert "package" in str(caught.value.expected)
+        assert caught.value.fix

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -39,6 +40,7 @@ EMULATED = 4
 
 _WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
 """Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
+_WHOLE = {"F64", "F32", "F16", "BF16"}
 _COMPUTED = {
     "inv_freq", "masked_bias", "causal_mask", "position_ids", "token_type_ids", "_float_tensor", "_extra_state",
 }  # fmt: skip
@@ -131,7 +133,7 @@ def is_4bit(module: nn.Module) -> bool:
 def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    _check_files(resolved)
+    _check_files(resolved, getattr(arguments["config"], "quantization_config", None))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
@@ -148,8 +150,11 @@ def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
     return model
 
 
-def _check_files(resolved: ResolvedModel) -> None:
-    """Raise UsageError if transformers would choose between the files of a checkpoint: others choose otherwise."""
+def _check_files(resolved: ResolvedModel, quantization: Any) -> None:
+    """Raise UsageError if transformers would choose between the files of a checkpoint: others choose otherwise.
+
+    Or if config.json claims a `quantization`, and no tensor of the files has fewer than 16 bits.
+    """
 
     def has(name: str) -> bool:
         return checkpoint_file(resolved.location, name, **resolved.where) is not None
@@ -177,6 +182,32 @@ def _check_files(resolved: ResolvedModel) -> None:
             f"{resolved.name} has its weights twice: in model.safetensors, and in the files that its index names",
             fix="remove those that are not meant",
         )
+    # Some are quantized while they are loaded (BitNet), and some only simulate fewer bits.
+    claims = vars(quantization) if hasattr(quantization, "__dict__") else quantization or {}
+    if not claims or claims.get("quantization_mode") == "online" or claims.get("format") == "dense":
+        return
+    files = (
+        checkpoint_file(resolved.location, name, **resolved.where)
+        for name in sorted(shards) or ["model.safetensors"]
+    )
+    if all(file is not None and _is_whole(file) for file in files):
+        raise UsageError(
+            f"config.json of {resolved.name} claims quantized weights, and its files have 16 bits or more",
+            expected="quantized weights, or no quantization_config",
+            fix="remove quantization_config from config.json; --quantize nf4 or int8 quantizes whole weights",
+        )
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether no tensor has fewer than 16 bits."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            return all(tensors.get_slice(name).get_dtype() in _WHOLE for name in tensors.keys())  # noqa: SIM118
+    # It is named where the weights are loaded.
+    except (SafetensorError, OSError):
+        return False
 
 
 def _check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str, Any]) -> None:
@@ -233,6 +264,7 @@ def _check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str,
         if is_4bit(layer) and getattr(layer.weight, "quant_state", None) is None:
             raise UsageError(
                 f"{resolved.name} says that its weights have 4 bits, and {name} has none of their scales",
+                expected="every linear layer with its scales",
                 fix="remove quantization_config from config.json if the weights are whole",
             )
 

@@ -261,6 +261,9 @@ def unloadable(
         return MissingError(f"{what} cannot be loaded: {damaged} is damaged", fix="download it again")
     kind = MissingError if isinstance(error, ImportError | OSError) else otherwise
     fix = f"complete {location}, as by downloading it again" if isinstance(error, OSError) else None
+    if isinstance(error, ImportError):
+        expected = "the package, or the device, that its weights need"
+        fix = "install it, or serve the model where it runs and measure its URL"
     return kind(f"{what} cannot be loaded: {reason(error)}", expected=expected, fix=fix)
 
 

@@ -115,6 +115,7 @@ class Corpus:
                 raise UsageError(
                     f"{own!r}: half of a surrogate pair, {error.object[error.start]!r}",
                     expected="text and name that can be written as UTF-8",
+                    fix="remove it, as by text.encode(errors='ignore').decode()",
                 ) from error
         if split_rule is None:
             whole = len(kept)

@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
 
+_NAME = 80
+"""Characters of a column's name that a message shows: without a header, the name is a text."""
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
 
@@ -90,8 +92,16 @@ def _text(path: Path, how: TextOptions) -> str:
         raise _Unreadable(
             f"file that is not {how.encoding}",
             f"{path}, line {line}: cannot be read as {how.encoding} text ({error})",
+            expected=f"{how.encoding} text",
             fix="give --encoding (utf-16, latin-1, gbk, ...)",
         ) from error
+    if 4 * text.count("\0") > len(text):
+        raise _Unreadable(
+            f"file that is not {how.encoding}",
+            f"{path}: many of its characters are NUL, as in UTF-16 without a byte order mark",
+            expected=f"{how.encoding} text",
+            fix="give --encoding (utf-16-le, utf-16-be)",
+        )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -199,7 +209,11 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
         files, left_out = {path.name: path}, Counter[str]()
     else:
         # Reading a pipe or a device may never end.
-        raise UsageError(f"{path} is not a regular file of text", expected=f"one of: {SUFFIXES}, or a folder")
+        raise UsageError(
+            f"{path} is not a regular file of text",
+            expected=f"one of: {SUFFIXES}, or a folder",
+            fix="unpack it, or give it the suffix of what it holds",
+        )
     if how.text_field != "text" and not any(_suffixes(file)[0] in READERS for file in files.values()):
         raise UsageError(f"text_field is {how.text_field!r}, and {path} has no columns", expected="a table")
     found: dict[str, Any] = {}
@@ -244,11 +258,17 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         return _Unreadable(
             f"row without {field!r}",
             f"{where} has no field {field!r}",
-            expected=nearest(field, map(str, row)),
+            expected=nearest(field, (str(name)[:_NAME] for name in row)),
             fix="give --text-field",
         )
     value = row[field]
     chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
+    if isinstance(value, str) and (half := half_a_pair(value)):
+        return _Unreadable(
+            "row with half of a surrogate pair",
+            f"{where}: {field!r} has half of a surrogate pair, {half!r}",
+            expected="text that can be written as UTF-8",
+        )
     if isinstance(value, str) or chat or value is None:
         return value or ""
     return _Unreadable(
@@ -257,6 +277,15 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         expected="text, or messages with role and content",
         fix="give another --text-field",
     )
+
+
+def half_a_pair(text: str) -> str | None:
+    """The first half of a surrogate pair in a text, which UTF-8 cannot say."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return text[error.start]
+    return None
 
 
 def _files_in(folder: Path) -> tuple[dict[str, Path], Counter[str]]:

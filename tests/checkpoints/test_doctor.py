@@ -1,5 +1,6 @@
 """Each planted fault is found by its name, and every model that is as its configuration says is left in peace."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
-from tests.tiny_folders import rewritten
+from tests.tiny_folders import rewritten, saved
 
 L0 = 4096
 LENGTH = {"original_max_position_embeddings": L0}
@@ -319,6 +320,26 @@ class TestFolder:
         report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
         assert report["bos_added"] == bool(begins)
         assert [each["fault"] for each in report["faults"]] == ["wrong BOS"] * wrong
+
+    @pytest.mark.parametrize("single", ["<|end|> $A", "<|end|> <|begin|> $A", "<|begin|> <|end|> $A"])
+    def test_a_beginning_that_is_no_bos(self, folder: Path, single: str) -> None:
+        from tokenizers.processors import TemplateProcessing
+
+        tokenizer = tiny_tokenizer(bos_token="<|begin|>")
+        special = [("<|begin|>", tokenizer.bos_token_id), ("<|end|>", tokenizer.eos_token_id)]
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+        tokenizer.save_pretrained(folder)
+        report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
+        assert report["bos_added"] == single.startswith("<|begin|>")
+        assert single.removesuffix(" $A").replace(" ", "") in "".join(report["notes"])
+
+    @pytest.mark.parametrize("number", [math.nan, math.inf, None])
+    def test_logits_that_are_no_numbers(self, number: float | None, tmp_path: Path) -> None:
+        model = tiny_llama(tie_word_embeddings=False)
+        with torch.no_grad():
+            model.lm_head.weight[3] = 0 if number is None else number
+        faults = examine(str(saved(model, tmp_path / "m")))["faults"]
+        assert [each["fault"] for each in faults] == ["logits that are no numbers"] * (number is not None)
 
     def test_an_adapter_needs_its_model(self, folder: Path) -> None:
         with pytest.raises(UsageError):

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from lengthwise.evaluation.task import answer_tokens, fit
 from lengthwise.testing import tiny_text, tiny_tokenizer
@@ -46,6 +47,17 @@ def test_the_chat_template_is_put_around_what_is_left(truncation: Any) -> None:
     chat, cut_with_chat = fit(tokenizer, TEXT, 20, truncation, chat=True)
     assert tokenizer.decode(chat) == f"<user>{tokenizer.decode(plain)}<answer>"
     assert cut_with_chat == cut
+
+
+@pytest.mark.parametrize("before", ["", "<|begin|> "])
+@pytest.mark.parametrize("limit", [None, 20])
+def test_a_prompt_goes_on_where_the_tokenizer_would_end_a_text(before: str, limit: int | None) -> None:
+    plain, ending = tiny_tokenizer(bos_token="<|begin|>"), tiny_tokenizer(bos_token="<|begin|>")
+    special = [("<|begin|>", plain.bos_token_id), ("<|end|>", plain.eos_token_id)]
+    for each, single in ((plain, f"{before}$A"), (ending, f"{before}$A <|end|>")):
+        each.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+    assert ending(TEXT).input_ids[-1] == plain.eos_token_id
+    assert fit(ending, TEXT, limit, "middle") == fit(plain, TEXT, limit, "middle")
 
 
 def test_answers_as_they_stand_after_the_prompt(tokenizer: Any) -> None:

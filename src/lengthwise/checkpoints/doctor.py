@@ -12,7 +12,7 @@ from torch import nn
 from lengthwise.checkpoints.attention_layers import scales_queries, sliding_layers
 from lengthwise.checkpoints.extending import adapter_extension, clex_modules, find_rotary
 from lengthwise.checkpoints.extension import read_extension
-from lengthwise.checkpoints.head import Head, find_head
+from lengthwise.checkpoints.head import Head, find_head, gives_numbers
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
 from lengthwise.checkpoints.position_limits import (
@@ -33,6 +33,7 @@ from lengthwise.checkpoints.resolve import (
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults, rotaries, unread_keys
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import read_json
+from lengthwise.text.same_ids import other_beginning
 
 
 def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
         if adapter is not None:
             raise UsageError("an adapter is checked in its model", fix="leave --config-only out")
         model, tokenizer = model_skeleton(read_config(resolved)), read_tokenizer(resolved)
-        head = "not known without weights"
+        head, computes = "not known without weights", True
         with quiet_transformers():
             for parent, place, old in find_rotary(model):
                 # On the meta device a module has no values.
@@ -82,6 +83,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     else:
         model, tokenizer, _ = load_weights(name, adapter=adapter)
         proof = find_head(model)
+        computes = gives_numbers(model)
         head = "yes" if isinstance(proof, Head) else f"no, full logits: {proof.reason}"
     report, base = _report(model, adapter), unwrap(model)
     faults, notes = report.pop("faults"), report.pop("notes")
@@ -91,12 +93,20 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     raw, declared = ({} if file is None else read_json(file, expected="settings") for file in found)
     text, bos = base.config.get_text_config(), tokenizer.bos_token_id
     own_bos = getattr(text, "bos_token_id", None)
-    added = 0 if bos is None else tokenizer("a").input_ids[:2].count(bos)
+    begin = tokenizer("a").input_ids[:2]
+    added = 0 if bos is None else begin.count(bos)
+    if other := other_beginning(tokenizer):
+        notes.append(other)
     if bos != own_bos:
         notes.append(f"the configuration's BOS token is {own_bos}, the tokenizer's is {bos}")
     if added > 1 or (declared.get("add_bos_token") and not added):
         problem = f"the tokenizer adds BOS {added} times to a text, and add_bos_token asks for one"
         faults.append(fault("wrong BOS", problem, "repair the post-processor in tokenizer.json"))
+    if not computes:
+        fix = "check the weights; those of 16 bits may overflow: load them with dtype float32"
+        faults.append(
+            fault("logits that are no numbers", "of a few random tokens they are NaN or infinite", fix)
+        )
     faults += _passed_over(raw.get("text_config") or raw, text, notes) + _unlike_its_file(name, text)
     names = ", ".join(dict.fromkeys(each["fault"] for each in faults))
     verdict = f"does not read positions as it should ({names})" if faults else "reads positions as configured"
@@ -107,7 +117,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
         "verdict": f"{name} {verdict}: {'; '.join(report['positions'])}, {trained}.",
         **report,
         "bos_token": tokenizer.bos_token,
-        "bos_added": bool(added),
+        "bos_added": bos is not None and begin[:1] == [bos],
         "tied_head": outputs is not None and inputs.weight is outputs.weight,
         "fused_objective": head,
         "notes": notes,

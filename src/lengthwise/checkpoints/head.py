@@ -241,6 +241,13 @@ def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
         ) from error
 
 
+def gives_numbers(model: nn.Module) -> bool:
+    """Whether the logits of a few random tokens are numbers, or minus infinity, which bans a token."""
+    with torch.no_grad():
+        logits = _all_logits(model, probe_tokens(model))
+    return not bool((logits.isnan() | logits.isposinf()).any())
+
+
 def looks_ahead(what: str, tokens: int | None = None) -> UsageError:
     """What is said of a model whose predictions depend on later tokens, in texts of so many."""
     where = "" if tokens is None else f" in a text of {tokens:,} tokens"
@@ -300,7 +307,7 @@ class NonFiniteLogits(LengthwiseError):
         super().__init__(
             f"{model or 'the model'} gives logits that are NaN or infinite {where}",
             expected="finite logits",
-            fix="check the weights, or load the model with dtype float32",
+            fix="check the weights; those of 16 bits may overflow: load them with dtype float32",
         )
 
 

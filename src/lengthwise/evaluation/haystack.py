@@ -17,7 +17,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.scoring import only_label
-from lengthwise.evaluation.task import ANY_TASK, Question, Task
+from lengthwise.evaluation.task import ANY_TASK, Question, Task, prompt_ids
 from lengthwise.measure.measurement import in_groups
 from lengthwise.settings import TextOptions
 from lengthwise.text.corpus import Corpus
@@ -146,7 +146,7 @@ def build_haystack(
     assert all(a[1] <= b[1] for a, b in pairwise(facts)), "facts are out of order"
     sizes = _sizes(tokenizer, [text for text, _ in facts])
     tails = [question.prompt for question in questions]
-    frames = [len(tokenizer(head + tail, verbose=False).input_ids) for tail in tails]
+    frames = [len(prompt_ids(tokenizer, head + tail)) for tail in tails]
     frame = max(frames)
     longest = tails[frames.index(frame)]
     room = length - frame - sum(sizes)
@@ -159,7 +159,7 @@ def build_haystack(
     sentences = _cut_to(tokenizer, background, room)
     while True:
         context, reached = _context(tokenizer, sentences, facts, sizes)
-        over = len(tokenizer(head + context + longest, verbose=False).input_ids) - length
+        over = len(prompt_ids(tokenizer, head + context + longest)) - length
         if over <= 0:
             break
         *sentences, last = sentences

@@ -29,6 +29,7 @@ from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
 from lengthwise.text.corpus import Corpus
+from lengthwise.text.same_ids import added_tokens
 from lengthwise.text.tokens import known_ids
 
 Truncation = Literal["middle", "left"]
@@ -256,16 +257,16 @@ def fit(
 ) -> tuple[tuple[int, ...], int]:
     """The prompt's tokens, cut to `limit` as `truncation` says, and how many are over the limit.
 
-    Without a truncation nothing is cut. The tokenizer adds its special tokens. With `chat` the text, cut first as
-    upstream does, becomes a user's turn in the tokenizer's chat template.
+    Without a truncation nothing is cut. The tokenizer adds what it puts before a text. With `chat` the text, cut
+    first as upstream does, becomes a user's turn in the tokenizer's chat template.
     """
     decode = partial(tokenizer.decode, skip_special_tokens=True)
-    ids: list[int] = tokenizer(text, verbose=False).input_ids
+    ids = prompt_ids(tokenizer, text)
     over = 0 if limit is None else max(0, len(ids) - limit)
     if limit is not None and over and truncation == "middle":
         half = limit // 2
         text = decode(ids[:half]) + decode(ids[len(ids) - half :])
-        ids = tokenizer(text, verbose=False).input_ids
+        ids = prompt_ids(tokenizer, text)
         over += limit % 2
     elif over and truncation == "left":
         ids = ids[over:]
@@ -275,6 +276,13 @@ def fit(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
         )["input_ids"]
     return tuple(ids), over
+
+
+def prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a prompt, with what the tokenizer puts before a text, and without an EOS: an answer follows."""
+    _, after = added_tokens(tokenizer)
+    ids: list[int] = tokenizer(text, verbose=False).input_ids
+    return ids[: len(ids) - len(after)]
 
 
 def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:

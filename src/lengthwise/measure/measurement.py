@@ -24,6 +24,7 @@ from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Seed, Settings
 from lengthwise.subjects.reading import Predictor, Read, Reader, Reading
+from lengthwise.text.same_ids import other_beginning
 from lengthwise.text.tokens import Window, resolve_bos, sample_windows
 
 T = TypeVar("T")
@@ -262,7 +263,8 @@ class WindowMeasurement(Measurement):
     def bos_note(self, model: Reader) -> str:
         """How views begin."""
         if (bos_id := self.bos_id(model)) is None:
-            return "No BOS: every view begins with a token of the text."
+            other = other_beginning(model.tokenizer)
+            return f"No BOS: every view begins with a token of the text{f'; {other}' if other else ''}."
         return f"BOS: the first token of every view is replaced by token {bos_id}."
 
     def _available(self, items: Sequence[Item]) -> list[tuple[int, int]]:

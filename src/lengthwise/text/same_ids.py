@@ -1,4 +1,4 @@
-"""Whether two tokenizers read a text alike: the same ids, and no more added than a BOS of their own."""
+"""What tokenizers put around a text, and whether two of them read it alike: the same ids, and at most a BOS added."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_same_ids(one: Any, other: Any, corpus: Any, documents: TokenDocuments)
         made = [list(each(text, add_special_tokens=False).input_ids) for each in (one, other)]
         if made[0] != made[1]:
             raise other_ids(*map(len, made))
-    added = [_added_tokens(each) for each in (one, other)]
+    added = [added_tokens(each) for each in (one, other)]
     plain = [
         (before if list(before) != [each.bos_token_id] else (), after)
         for each, (before, after) in zip((one, other), added, strict=True)
@@ -47,10 +47,18 @@ def other_ids(one: int, other: int) -> UsageError:
     )
 
 
-def _added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The special tokens that a tokenizer puts before and after a text by itself."""
     plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
     for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
+        if plain and whole[start : start + len(plain)] == plain:
             return tuple(whole[:start]), tuple(whole[start + len(plain) :])
     return tuple(whole), ()
+
+
+def other_beginning(tokenizer: Any) -> str | None:
+    """What is said of the special tokens that begin a text, unless they are BOS alone: no window begins with them."""
+    before, _ = added_tokens(tokenizer)
+    if before in ((), (tokenizer.bos_token_id,)):
+        return None
+    return f"the tokenizer begins a text with {tokenizer.decode([*before])!r}, which no window does"

@@ -129,6 +129,29 @@ class TestFaults:
         assert found.startswith("wrong base: model.model.rotary_emb.full_attention_inv_freq")
         assert "\n" not in found
 
+    @pytest.mark.parametrize(
+        ("beside", "lost"),
+        [
+            ({"rope_type": "yarn", "factor": 4.0, **LENGTH}, True),
+            ({"factor": 2.0}, True),
+            ({"rope_theta": 3e7}, True),
+            ({"rope_type": "default"}, False),
+        ],
+    )
+    def test_settings_beside_the_types_of_layers(self, beside: dict[str, Any], lost: bool) -> None:
+        model = tiny_model("gemma3-text", num_hidden_layers=6)
+        model.config.rope_parameters = {**beside, **model.config.rope_parameters}
+        if lost:
+            assert faults(model).startswith("scaling dropped: rope_parameters have")
+            with pytest.raises(UsageError, match="no layer has them") as caught:
+                extend(model, "yarn", factor=2)
+            assert caught.value.expected
+            assert caught.value.fix
+        else:
+            check_rope(model)
+            extend(model, "yarn", factor=2)
+            assert {*model.config.rope_parameters} == {"full_attention", "sliding_attention"}
+
     def test_an_extension_that_the_configuration_lost(self) -> None:
         model, plain = tiny_llama(), tiny_llama()
         extend(model, "yarn", factor=2.0)

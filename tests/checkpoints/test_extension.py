@@ -253,3 +253,12 @@ def test_planning_changes_nothing() -> None:
     extension = plan_extension(config, "yarn", factor=2.0)
     assert extension.extended_length == 256
     assert config.to_dict() == before
+
+
+def test_a_model_whose_own_code_fails_is_refused_in_words() -> None:
+    model = tiny_llama()
+    model.model.layers[0].mlp.up_proj = torch.nn.Linear(3, 3)
+    with pytest.raises(UsageError, match="cannot read 6 tokens") as caught:
+        extend(model, "yarn", factor=2)
+    assert caught.value.expected
+    assert caught.value.fix

@@ -16,6 +16,7 @@ from lengthwise.checkpoints.position_limits import (
     RECORD,
     as_length,
     described,
+    lost_ropes,
     ropes,
     trained_length,
 )
@@ -194,7 +195,9 @@ def write_extension(config: Any, extension: Extension) -> None:
         LENGTH: extension.original_length,
     }
     rope = kept | (extension.to_hf_config() or custom)
-    text.rope_parameters = rope if layer_type is None else text.rope_parameters | {layer_type: rope}
+    # What stands beside the types would be read in place of theirs.
+    types = {key: value for key, value in text.rope_parameters.items() if isinstance(value, Mapping)}
+    text.rope_parameters = rope if layer_type is None else types | {layer_type: rope}
     # transformers' dynamic type reads L0 from max_position_embeddings.
     dynamic = rope["rope_type"] == "dynamic"
     text.max_position_embeddings = extension.original_length if dynamic else extension.extended_length
@@ -231,6 +234,12 @@ def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, An
             "a model with rotary positions in the layers that see the whole context",
         )
         layer_type = FULL_ATTENTION
+        if lost := lost_ropes(text):
+            raise UsageError(
+                f"{name} has {shown(lost)} beside the rope of its types of layers, and no layer has them",
+                expected="rope_parameters with a section for each type of layer, and nothing else",
+                fix="write them into the section of each type of layer",
+            )
     if (before := read_extension(text)) is not None:
         raise UsageError(
             f"{name} is extended already: {before.method} by {before.factor:g} from {before.original_length} tokens",

@@ -20,6 +20,7 @@ from lengthwise.checkpoints.hidden import (
     has_compiled_part,
     is_compiled,
     is_quantized,
+    running,
     shells_of,
     tap_of,
     unwrap,
@@ -27,7 +28,7 @@ from lengthwise.checkpoints.hidden import (
     view_arguments,
 )
 from lengthwise.checkpoints.position_limits import max_positions
-from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.machine import device_of, is_fsdp2, is_split, whole, whole_tensor
 
 logger = logging.getLogger(__name__)
@@ -228,17 +229,8 @@ def _check_causal(model: nn.Module) -> None:
 
 
 def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
-    try:
+    with running(model, input_ids.shape[1]):
         return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
-    # What a configuration that nobody tried leads the code of a model to.
-    except Exception as error:
-        if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
-            raise
-        raise UsageError(
-            f"a {type(unwrap(model)).__name__} cannot read {input_ids.shape[1]} tokens: {reason(error)}",
-            expected="settings with which transformers runs the model",
-            fix="compare its config.json with that of its authors",
-        ) from error
 
 
 def gives_numbers(model: nn.Module) -> bool:

@@ -13,10 +13,25 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
 
 if TYPE_CHECKING:
     from peft import PeftModel
+
+
+@contextlib.contextmanager
+def running(model: nn.Module, tokens: int) -> Iterator[None]:
+    """A forward pass over so many tokens. UsageError where a configuration that nobody tried stops it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
+            raise
+        raise UsageError(
+            f"a {type(unwrap(model)).__name__} cannot read {tokens} tokens: {reason(error)}",
+            expected="settings with which transformers runs the model",
+            fix="compare its config.json with that of its authors",
+        ) from error
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:

@@ -14,6 +14,7 @@ from lengthwise.checkpoints.hidden import (
     accepted,
     first_position,
     position_tables,
+    running,
     unwrap,
     view_arguments,
 )
@@ -231,6 +232,17 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
+def lost_ropes(config: Any) -> dict[str, Any]:
+    """The settings in `rope_parameters` beside those of each type of layer, where no type has them: none is read."""
+    by_type = ropes(config)
+    flat = {} if None in by_type else getattr(config.get_text_config(), "rope_parameters", None) or {}
+    return {
+        key: value
+        for key, value in flat.items()
+        if not isinstance(value, Mapping) and not any(rope.get(key) == value for rope in by_type.values())
+    }
+
+
 def positions_matter(base: Any) -> bool:
     """Whether a gap in the positions of a text changes what a model predicts: not with ALiBi, nor without positions.
 
@@ -242,7 +254,7 @@ def positions_matter(base: Any) -> bool:
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
     frequencies, training = Frequencies(base), [module for module in base.modules() if module.training]
     kept = frequencies.kept
-    with torch.no_grad():
+    with torch.no_grad(), running(base, ids.shape[1]):
         logits = [
             base.eval()(**view_arguments(base, ids, ids + first_position(base) + gap * (ids > 2))).logits
             for gap in (0, 3)

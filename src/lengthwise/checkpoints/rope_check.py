@@ -23,9 +23,10 @@ from lengthwise.checkpoints.position_limits import (
     fixed_alpha,
     frequency_names,
     impossible,
+    lost_ropes,
     ropes,
 )
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, shown
 from lengthwise.machine import whole_tensor
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ntk_base, plain_frequencies
@@ -89,6 +90,11 @@ def rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"{path}.{found[1]}; the configuration says {described(ropes(config)[layer_type])}"
             fix = _FIXES.get(found[0], _REMAKE).replace("{path}", path)
             faults.append(fault(found[0], problem, fix))
+    if lost := lost_ropes(text):
+        problem = f"rope_parameters have {shown(lost)} beside the types of layers, and no layer has them"
+        faults.append(
+            fault(BY_KEY["rope_type"], problem, "write them into the section of each type of layer")
+        )
     for rope in ropes(text).values():
         factor = rope.get("factor") or 1
         if rope.get("rope_type", "default") == "default" and factor != 1:

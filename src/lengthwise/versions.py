@@ -92,7 +92,7 @@ def before_each_step(look: Callable[[Any], None]) -> Any:
     return _BeforeEachStep()
 
 
-class Since(NamedTuple):
+class _Since(NamedTuple):
     """The first version of a package with which something works, and what can be done without it."""
 
     package: str
@@ -102,15 +102,15 @@ class Since(NamedTuple):
 
 NEWER = {
     # A saved model with it cannot be loaded before.
-    "yarn in the layers of one type alone": Since("transformers", "5.9", "another method"),
+    "yarn in the layers of one type alone": _Since("transformers", "5.9", "another method"),
     # The first pass fails before.
-    "longrope in the layers of one type alone": Since("transformers", "5.21", "another method"),
+    "longrope in the layers of one type alone": _Since("transformers", "5.21", "another method"),
     # 5.17 reads the settings anew, and tokenizers as before: it fails on those without BOS, among others.
-    "reading GGUF files": Since("transformers", "5.18", "llama.cpp:FILE.gguf, which llama.cpp reads"),
+    "reading GGUF files": _Since("transformers", "5.18", "llama.cpp:FILE.gguf, which llama.cpp reads"),
     # Before, the state of the optimizer is asked for on "cpu:1", which torch has no place for.
-    "resuming in several processes without GPUs": Since("transformers", "5.18", "resume in one process"),
+    "resuming in several processes without GPUs": _Since("transformers", "5.18", "resume in one process"),
     # Older plugins take no version.
-    "FSDP": Since("accelerate", "1.6", "train whole copies of the model"),
+    "FSDP": _Since("accelerate", "1.6", "train whole copies of the model"),
 }
 """What older versions fail at or do wrongly, and what no other call of theirs does rightly."""
 

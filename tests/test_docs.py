@@ -87,6 +87,14 @@ def test_the_navigation_has_every_page():
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
+def test_a_table_has_six_columns_at_most():
+    """More do not fit beside the contents of a page."""
+    wide = [page.name for page in PAGES for head in re.findall(r"^\|(.+)\|\n\|[-:| ]+\|$", prose(page), re.MULTILINE)
+            if head.count("|") > 5]  # fmt: skip
+    # Lengths of two arms side by side.
+    assert wide == ["findings.md"]
+
+
 def test_no_picture_is_left_over():
     shown = {(page.parent / path).resolve() for page in PAGES for _, path in pictures(page)}
     assert set((DOCS / "figures").iterdir()) <= shown

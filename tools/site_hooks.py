@@ -2,7 +2,7 @@
 
 Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints,
 options and words of commands nowhere. Intervals get a line of their own where room is short. Long names of rows get
-room.
+room. On a phone the rows of a table of three columns and more are cards, in which each cell follows its heading.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _COMMANDS_OR_OPTION = re.compile(rf'(<div class="language-bash\b.*?</div>)|{_OPT
 # A browser may break after each hyphen. Words longer than this do not fit on a phone.
 _HYPHENATED = re.compile(r"(?<![\w./-])(?=[\w./]*-)[\w./-]{2,36}(?![\w./-])(?![^<]*>)")
 _INTERVAL = re.compile(r"(?<=\d )\[[^\[\]<]*\](?=</td>)")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _LONG_ROW = re.compile(r"(?<=<tr>\n)<td(?=>[^<]{15})")
 ROOT = Path(__file__).parents[1]
 
@@ -56,4 +57,28 @@ def on_page_content(html: str, **_: Any) -> str:
         spaced = _INTERVAL.sub(r'<span class="interval">\g<0></span>', cell[0])
         return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), spaced)
 
-    return _LONG_ROW.sub('<td class="row"', _CELL.sub(broken, html))
+    return _TABLE.sub(_as_cards, _LONG_ROW.sub('<td class="row"', _CELL.sub(broken, html)))
+
+
+def _as_cards(table: re.Match[str]) -> str:
+    """Give each cell the words of its heading, which the style sheet shows where a row is a card.
+
+    An empty first cell stands for the name above it.
+    """
+    names = [re.sub(r'<[^>]*>|"', "", heading) for heading in re.findall(r"<th\b[^>]*>(.*?)</th>", table[0])]
+    if len(names) < 3:
+        return table[0]
+
+    name = ""
+
+    def labelled(row: re.Match[str]) -> str:
+        nonlocal name
+        labels = iter(names)
+        cells = re.sub(r"<td\b", lambda cell: f'{cell[0]} data-label="{next(labels)}"', row[0])
+        if first := re.search(r"<td\b[^>]*>(.*?)</td>", cells):
+            name = re.sub(r'<[^>]*>|"', "", first[1]) or name
+        return cells.replace("></td>", f' data-above="{name}"></td>', 1) if first and not first[1] else cells
+
+    return re.sub(
+        r"<tr>.*?</tr>", labelled, table[0].replace("<table>", "<table data-cards>"), flags=re.DOTALL
+    )

@@ -9,5 +9,5 @@ lengthwise compare "$1" "$2" --out "$out" \
   --lengths "${LENGTH:-4096}" --windows "${WINDOWS:-4}" \
   --fail-above "${FAIL_ABOVE:-0.1}" ${use:+--fail-use "$use"} "${@:3}" || code=$?
 # The picture of what was found, whatever the thresholds say of it.
-case $code in 0 | 4 | 5) lengthwise card "$out" ;; esac
+case $code in 0 | 4 | 5) lengthwise card "$out" >&2 ;; esac
 exit "$code"

@@ -41,9 +41,9 @@ def _check(folder: Path, new: Path, *options: str) -> subprocess.CompletedProces
     done = subprocess.run(
         [str(word) for word in words], env=os.environ | surroundings, capture_output=True, text=True
     )
-    # The picture is there whatever the thresholds say, and what it says is printed last.
+    # The picture is there whatever the thresholds say, and what it says is printed last, beside the results.
     said = (out / "card" / "card.md").read_text().splitlines()[0].removeprefix("### ")
-    assert said in done.stdout.splitlines()
+    assert said in done.stderr.splitlines()
     assert (out / "card" / "card.png").is_file()
     return done
 

@@ -320,6 +320,9 @@ def test_the_markdown_has_bars_and_numbers() -> None:
     assert (bars["used up to"].count("█"), bars["used up to"].count("→")) == (10, 1)
     assert "█  +0.0120 [0.0100, 0.0142]" in text.replace("░", "█")
     assert "?" in markdown(card_of([limit(SOUND, None)]))
+    alone = card_of([], [compare()])
+    _, _, below, *_ = markdown(alone).splitlines()
+    assert below == "Nats per token apart, by position:", "the verdict is in the sentence"
 
 
 def test_the_badge_has_intervals_too() -> None:
@@ -327,7 +330,9 @@ def test_the_badge_has_intervals_too() -> None:
         card_of([limit(LEAST, OPEN)]).badge
         == "sound to ≥ 16,384 [16,256, open] · used to 7,298 [4,096, open]"
     )
-    assert card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used to not known"
+    assert (
+        card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used to an unknown length"
+    )
     assert card_of([], [compare()]).badge == "0.200 [0.170, 0.233] nats apart"
     assert card_of([], [compare(floor=1.0)]).badge == "not decided"
 

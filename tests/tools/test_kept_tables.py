@@ -99,10 +99,13 @@ def test_a_part_that_no_code_makes_is_refused(run: Path, monkeypatch: pytest.Mon
         kept_table("small", 0, run)
 
 
-def test_rows_are_chosen_by_their_cells(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_and_columns_are_chosen(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(study(), monkeypatch)
     keep_tables("small", run, run)
-    assert kept_table("small", 1, run, "text=a|c", "number=2").rows == [["a", "2"]]
+    assert kept_table("small", 1, run, "text=a|c", "number=2|9").rows == [["a", "2"]]
+    chosen = kept_table("small", 1, run, "text=a|c", "number=2")
+    assert (chosen.columns, chosen.rows) == (["text"], [["a"]]), "2 in every row"
+    assert kept_table("small", 1, run, "-number").columns == ["text"]
     assert len(kept_table("small", 1, run).rows) == 3
     with pytest.raises(UsageError, match="has 2 kept tables"):
         kept_table("small", 2, run)

@@ -143,9 +143,17 @@ def kept_claims(root: Path, *arguments: str) -> Table:
 
 
 def _selected(table: Table, where: Sequence[str]) -> Table:
-    """The rows that meet every condition `COLUMN=VALUE|VALUE`."""
-    rows = list(table.rows)
+    """The rows that meet every `COLUMN=VALUE|VALUE`, without columns of one value and those of `-COLUMN`."""
+    columns, rows, left_out = list(table.columns), list(table.rows), set[int]()
     for condition in where:
-        column, _, values = condition.partition("=")
-        rows = [row for row in rows if row[list(table.columns).index(column)] in values.split("|")]
-    return replace(table, rows=rows)
+        name, _, values = condition.partition("=")
+        column = columns.index(name.removeprefix("-"))
+        if values:
+            rows = [row for row in rows if row[column] in values.split("|")]
+        if "|" not in values:
+            left_out.add(column)
+
+    def shown(row: Sequence[Any]) -> list[Any]:
+        return [cell for column, cell in enumerate(row) if column not in left_out]
+
+    return replace(table, columns=shown(columns), rows=[shown(row) for row in rows])

@@ -28,14 +28,14 @@ def faults_table(results: Results) -> Table:
 def called_table(results: Results) -> Table:
     """A line for each kind of fault: how often each pattern is seen."""
     kinds = _arms(results, "called")
-    patterns = sorted(
-        {name for by in kinds.values() for name in by},
-        key=lambda name: (-sum(by.get(name, 0.0) for by in kinds.values()), name),
-    )
     lines: list[list[Cell]] = [
-        [kind, *(f"{by[name]:.0f}" if name in by else "" for name in patterns)] for kind, by in kinds.items()
+        [
+            kind,
+            ", ".join(f"{name} {times:.0f}" for name, times in sorted(by.items(), key=lambda one: -one[1])),
+        ]
+        for kind, by in kinds.items()
     ]
-    return Table(columns=("kind", *patterns), rows=lines)
+    return Table(columns=("kind", "called, and how often"), rows=lines)
 
 
 def sound_table(results: Results) -> Table:

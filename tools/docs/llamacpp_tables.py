@@ -21,9 +21,9 @@ def comparisons_table(results: Results) -> Table:
         [own] = results.select(arm=arm, length=length, metric="benefit_a", distance=change.distance)
         lines.append(
             (
-                arm,
-                length,
-                *(f"{by[metric].value:.2g}" for metric in ("difference", "kl", "largest")),
+                f"{arm}, {length:,} tokens",
+                f"{by['difference'].value:.2g}, {by['largest'].value:.2g}",
+                f"{by['kl'].value:.2g}",
                 f"{by['shift'].value:+.2g}",
                 f"{by['same_top'].value:.3f}",
                 f"{own.value:.2f}, {change.value:.2f}",
@@ -31,10 +31,8 @@ def comparisons_table(results: Results) -> Table:
         )
     columns = (
         "B against A",
-        "tokens",
-        "difference",
+        "difference: mean, largest",
         "KL at least",
-        "largest",
         "shift",
         "same top",
         "benefit A, B",

@@ -63,19 +63,20 @@ SPARSITY = {
 def tables_index(root: Path) -> Table:
     """One line for each table of the alignment paper and its rebuttal, and for each kept run: claims by verdict.
 
-    What is reproduced is counted by what the claim says of the term.
+    What is reproduced is counted by what the claim says of the term, the rest by verdict.
     """
     rows: list[list[Cell]] = [
         [label, study, len(judged), *_counts(judged)] for label, study, judged in every_table(root)
     ]
-    return Table(columns=["table", "study", "claims", REPRODUCED, *COLUMNS], rows=rows)
+    return Table(columns=["table", "study", "claims", REPRODUCED, "other verdicts", NOT_RUN], rows=rows)
 
 
 def _counts(judged: list[Judged]) -> list[Cell]:
     reproduced = Counter(one.claim.term for one in judged if one.verdict in (REPRODUCED, HOLDS))
     others = Counter(one.verdict for one in judged)
     said = ", ".join(f"{reproduced[term]}: {term}" for term in TERMS if reproduced[term])
-    return [said, *(others[verdict] or None for verdict in COLUMNS)]
+    rest = ", ".join(f"{others[verdict]}: {verdict}" for verdict in COLUMNS[:-1] if others[verdict])
+    return [said, rest, others[NOT_RUN] or None]
 
 
 def headline_table(root: Path) -> Table:
@@ -90,18 +91,16 @@ def headline_table(root: Path) -> Table:
             if not run.variant:
                 once.setdefault(number_of(run, one.claim), one)
     judged = [*once.values(), *_on_real(root)]
-    shown = (REPRODUCED, *COLUMNS)
-
-    def line(name: str, own: list[Judged]) -> list[Cell]:
-        counts = Counter(one.verdict for one in own)
-        return [name, len(own), *(counts[verdict] or None for verdict in shown)]
-
     papers, ours = (
         [one for one in judged if (one.claim.place == OURS) == is_ours] for is_ours in (False, True)
     )
-    rows = [line(term, [one for one in papers if one.claim.term == term]) for term in TERMS]
-    rows.append(line("ours, of any kind", ours))
-    return Table(columns=["what the claim says of the term", "claims", *shown], rows=rows)
+    kinds = {term: [one for one in papers if one.claim.term == term] for term in TERMS} | {
+        "ours, of any kind": ours
+    }
+    counts = [Counter(one.verdict for one in own) for own in kinds.values()]
+    rows: list[list[Cell]] = [["claims", *map(len, kinds.values())]]
+    rows += [[verdict, *(own[verdict] or None for own in counts)] for verdict in (REPRODUCED, *COLUMNS)]
+    return Table(columns=["what the claim says of the term", *kinds], rows=rows)
 
 
 def verdicts_table(root: Path) -> Table:
@@ -114,13 +113,12 @@ def verdicts_table(root: Path) -> Table:
             one.found.ours,
             shown_p(one.p),
             one.text,
-            shown_size(one),
-            shown_detectable(one),
+            ", ".join(filter(None, (shown_size(one), shown_detectable(one)))),
         ]
         for label, _, judged in every_table(root)
         for one in judged
     ]
-    columns = ["table", "claim", "paper", "ours", "p (Holm)", "verdict", "the paper's size", "could be seen"]
+    columns = ["table", "claim", "paper", "ours", "p (Holm)", "verdict", "the paper's size, could be seen"]
     return Table(columns=columns, rows=rows)
 
 

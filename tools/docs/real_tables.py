@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -34,8 +33,10 @@ def kept_real(root: Path) -> Kept:
 
 
 def perplexity_table(root: Path) -> Table:
-    """Perplexity of every arm by length."""
-    return replace(perplexities(kept_real(root)), caption="", notes=[])
+    """Perplexity of every arm by length; the number of seeds is in the name."""
+    table = perplexities(kept_real(root))
+    rows = [(f"{setting}: {arm} ({seeds})", *means) for setting, arm, seeds, *means in table.rows]
+    return Table(columns=["arm (seeds)", *table.columns[3:]], rows=rows)
 
 
 def difference_table(root: Path) -> Table:

@@ -40,7 +40,6 @@ _SPREAD = (
     ("shard_grad_op", 8),
     ("full_shard", 8),
     ("full_shard with offload", 8),
-    ("full_shard", 2),
 )
 
 
@@ -61,9 +60,9 @@ def plans_table() -> Table:
         ):
             raise UsageError(f"the recipe {name} does not say {own}", fix="change its first comment")
         time = f"{_duration(run_operations(recipe, _model(name)) / devices)} on {devices}"
-        lines.append((name, *(needs.get(key) for key in _SPREAD), time))
+        lines.append((f"{name} ({time})", *(needs.get(key) for key in _SPREAD)))
     ways_ = ("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD)
-    columns = ("recipe", *ways_, "matrix products")
+    columns = ("recipe (matrix products)", *ways_)
     return Table(columns=columns, rows=lines)
 
 

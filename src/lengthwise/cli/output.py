@@ -138,7 +138,9 @@ def print_table(table: Table) -> None:
     from lengthwise.report.writers import to_rich
 
     console = Console(width=None if sys.stdout.isatty() else _WIDEST)
-    console.print(to_rich(table, width=console.width))
+    with console.capture() as drawn:
+        console.print(to_rich(table, width=console.width))
+    print(*(line.rstrip() for line in drawn.get().splitlines()), sep="\n")
 
 
 def print_prose(text: str) -> None:

@@ -10,6 +10,8 @@ _BLOCKS = 40
 
 def line_words(line: Line) -> str:
     """A number with its interval, and the stretch behind a gap."""
+    if line.value is None and line.label.endswith("up to"):
+        return f"{line.label} an unknown length"
     again = "" if line.again is None else "and again from {:,} to {:,}".format(*line.again)
     known = line.small if line.value is not None else ""
     return " ".join(filter(None, (line.label, line.text, known, again)))
@@ -17,7 +19,9 @@ def line_words(line: Line) -> str:
 
 def markdown(card: Card) -> str:
     """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
-    lines = [f"### {card.sentence}", "", card.verdict, ""]
+    # Of a comparison the sentence says it all.
+    verdict = [] if card.verdict[1:-1] in card.sentence else [card.verdict, ""]
+    lines = [f"### {card.sentence}", "", *verdict]
     for panel in (panel for row in card.rows for panel in row):
         lines += [f"{panel.heading}:", ""] if panel.heading else []
         labels = [f"{line.label} {line.side}".strip() for line in panel.lines]

@@ -62,7 +62,7 @@ def difference_table(root: Path) -> Table:
                 None if tempered is None else tempered.together,
             )
         )
-    columns = ("", "nats per token", "at", "difference", "p", "could be seen", "at the best temperature")
+    columns = ("", "nats per token", "at", "difference", "p", "could be seen", "best temperature")
     return Table(columns=columns, rows=lines)
 
 

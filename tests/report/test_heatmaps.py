@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from lengthwise.report.drawing import NARROW, WIDTH
 from lengthwise.report.heatmaps import score_by_depth
 from lengthwise.results import Row
 
@@ -27,6 +32,8 @@ def test_models_have_a_panel_each_and_seeds_are_averaged() -> None:
     picture = score_by_depth(rows)
     assert picture is not None
     assert picture.alt.endswith("a: 512 tokens: 50 at 0 %. b: 512 tokens: 50 at 0 %.")
+    wide, narrow = (float(re.search(r'width="([\d.]+)pt"', svg)[1]) for svg in (picture.svg, picture.narrow))  # pyright: ignore
+    assert (wide, narrow) == (72 * WIDTH, pytest.approx(72 * NARROW)), "on a phone one below the other"
 
 
 def test_without_depths_there_is_no_picture() -> None:

@@ -115,6 +115,11 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     return Picture(name=name, alt=alt, caption=caption, svg=svg, figure=figure)
 
 
+def in_both_widths(drawing: Callable[[str, int, float], Picture], name: str, columns: int) -> Picture:
+    """What `drawing` makes of a name, panels in a row and inches: so many panels, and for a phone one."""
+    return replace(drawing(name, columns, WIDTH), narrow=drawing(f"{name}-narrow", 1, NARROW).svg)
+
+
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     """Lines with markers and their intervals: bands, or bars side by side where bands would cover each other."""
     shown = [curve for curve in curves if not curve.faint]
@@ -284,5 +289,4 @@ def curve_picture(
             alt = " ".join([*parts, words]).strip()
             return picture(figure, name=name, title=title, alt=alt, caption=caption)
 
-    wide = drawing(name, min(columns, len(panels)), WIDTH)
-    return replace(wide, narrow=drawing(f"{name}-narrow", 1, NARROW).svg)
+    return in_both_widths(drawing, name, min(columns, len(panels)))

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 from matplotlib.axes import Axes
 
-from lengthwise.report.drawing import Picture, drawn, picture
+from lengthwise.report.drawing import Picture, drawn, in_both_widths, picture
 from lengthwise.report.tables import Estimate, series_names
 from lengthwise.results import Row
 
@@ -36,27 +36,30 @@ def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
     top = max(max(cells.values()) for cells in panels.values())
     # Small numbers in thousandths, so that they fit into their cells.
     unit = 0.001 if top < 1 else 1.0
-    columns = min(3, len({row.length for row in rows}))
-    lines = -(-len(panels) // columns)
     title = "Disagreement (Jeffreys) of two context lengths"
-    height = 0.45 + lines * (1.3 + 5.7 / max(2, columns))
-    with drawn(height=height, panels=(lines, columns)) as (figure, grid):
-        for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
-            both = cells | {(other, one): value for (one, other), value in cells.items()}
-            _draw(axes, both, unit=unit, top=top or 1)
-            axes.set_title(textwrap.fill(name, 72 // columns), fontsize=9)
-            axes.set_aspect("equal")
-            axes.tick_params(axis="x", rotation=45)
-            axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
-        words = (f"{name}: {_extremes(cells)}." for name, cells in panels.items())
-        return picture(
-            figure,
-            name="misalignment-matrix",
-            title=title,
-            alt=f"{title}, as a matrix by the two lengths. {' '.join(words)}",
-            caption=f"{'Thousandths of a nat' if unit < 1 else 'Nats'} per token. Both contexts end at the same "
-            "token; a label is the upper end of a bin of context lengths.",
-        )
+    words = " ".join(f"{name}: {_extremes(cells)}." for name, cells in panels.items())
+
+    def drawing(file: str, columns: int, width: float) -> Picture:
+        lines = -(-len(panels) // columns)
+        height = 0.45 + lines * (1.3 + 5.7 / max(2, columns))
+        with drawn(height=height, panels=(lines, columns), width=width) as (figure, grid):
+            for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
+                both = cells | {(other, one): value for (one, other), value in cells.items()}
+                _draw(axes, both, unit=unit, top=top or 1)
+                axes.set_title(textwrap.fill(name, int(10 * width) // columns), fontsize=9)
+                axes.set_aspect("equal")
+                axes.tick_params(axis="x", rotation=45)
+                axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
+            return picture(
+                figure,
+                name=file,
+                title=title,
+                alt=f"{title}, as a matrix by the two lengths. {words}",
+                caption=f"{'Thousandths of a nat' if unit < 1 else 'Nats'} per token. Both contexts end at the same "
+                "token; a label is the upper end of a bin of context lengths.",
+            )
+
+    return in_both_widths(drawing, "misalignment-matrix", min(3, len({row.length for row in rows})))
 
 
 def score_by_depth(rows: Sequence[Row]) -> Picture | None:
@@ -71,26 +74,30 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
     if not panels:
         return None
     chance = next((row.value for row in rows if row.metric == "chance" and row.value), None)
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
     depths = max(len({depth for depth, _ in cells}) for cells in panels.values())
     title = f"{ours[0].task}: {metric} by length and depth"
-    with drawn(height=0.9 + lines * (1.3 + 0.32 * depths), panels=(lines, columns)) as (figure, grid):
-        for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
-            _draw(axes, cells, unit=0.01, top=1, down_tick="{:g} %")
-            axes.set_title(textwrap.fill(name, 80 // columns), fontsize=9)
-            axes.invert_yaxis()
-            axes.set(xlabel="prompt (tokens)", ylabel="depth of the answer")
-        words = (f"{name}: {_words(cells)}." for name, cells in panels.items())
-        return picture(
-            figure,
-            name=f"depth-{ours[0].task}",
-            title=title,
-            alt=f"{title}, in per cent. {' '.join(words)}",
-            caption="Per cent of the samples. The depth is the place of the answer in the context: 0 is the "
-            "beginning, 100 the end, next to the question."
-            + (f" Guessing gives {100 * chance:.0f}." if chance else ""),
-        )
+    words = " ".join(f"{name}: {_words(cells)}." for name, cells in panels.items())
+
+    def drawing(file: str, columns: int, width: float) -> Picture:
+        lines = -(-len(panels) // columns)
+        height = 0.9 + lines * (1.3 + 0.32 * depths)
+        with drawn(height=height, panels=(lines, columns), width=width) as (figure, grid):
+            for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
+                _draw(axes, cells, unit=0.01, top=1, down_tick="{:g} %")
+                axes.set_title(textwrap.fill(name, int(11 * width) // columns), fontsize=9)
+                axes.invert_yaxis()
+                axes.set(xlabel="prompt (tokens)", ylabel="depth of the answer")
+            return picture(
+                figure,
+                name=file,
+                title=title,
+                alt=f"{title}, in per cent. {words}",
+                caption="Per cent of the samples. The depth is the place of the answer in the context: 0 is the "
+                "beginning, 100 the end, next to the question."
+                + (f" Guessing gives {100 * chance:.0f}." if chance else ""),
+            )
+
+    return in_both_widths(drawing, f"depth-{ours[0].task}", min(3, len(panels)))
 
 
 def _cells(

@@ -25,6 +25,7 @@ class FakeModel(LoadedModel):
     vocab_size = 0
     max_positions = None
     config: Any = None
+    remarks: Any = ()
     device = torch.device("cpu")
 
     def __init__(

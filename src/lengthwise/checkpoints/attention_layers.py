@@ -15,14 +15,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
-from lengthwise.checkpoints.position_limits import ropes
+from lengthwise.checkpoints.position_limits import SLIDING, ropes, sliding_layers
 from lengthwise.errors import UsageError
 from lengthwise.positions import attention_method
 from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
 from lengthwise.versions import checkpointing, recomputes_hooks
 
-SLIDING = "sliding_attention"
-"""transformers' type of a layer that sees the last `sliding_window` tokens alone."""
 _WRAPPED = "lengthwise_"
 """Begins the name of an attention function that is wrapped."""
 _SPARSE, _SCALED = "shifted_sparse", "query_scale_length"
@@ -151,16 +149,6 @@ def _attend_in_groups(
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=how["scale"], dropout_p=how["dropout"]
     )
-
-
-def sliding_layers(config: Any) -> list[int]:
-    """Indices of the layers that see the last `sliding_window` tokens alone."""
-    text = config.get_text_config()
-    if getattr(text, "sliding_window", None) is None:
-        return []
-    types = getattr(text, "layer_types", None)
-    # A model with a window and without types has it in all layers (Mistral).
-    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == SLIDING]
 
 
 @contextlib.contextmanager

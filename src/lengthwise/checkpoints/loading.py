@@ -26,6 +26,7 @@ from lengthwise.checkpoints.resolve import (
     resolve,
     unloadable,
 )
+from lengthwise.checkpoints.stored_numbers import check_finite, check_stored
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import is_split, slowdown, usable_device
@@ -98,6 +99,7 @@ def load_weights(
             from lengthwise.checkpoints.extending import restore_extension
 
             restore_extension(model, resolved)
+            check_finite(model, resolved.name)
         tokenizer = read_tokenizer(resolved)
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
@@ -130,7 +132,7 @@ def is_4bit(module: nn.Module) -> bool:
     return type(module).__name__ == "Linear4bit"
 
 
-def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
+def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     _check_files(resolved, getattr(arguments["config"], "quantization_config", None))
@@ -140,13 +142,17 @@ def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
             output_loading_info=True,
             # What does not fit is named below: the error of transformers names nothing.
             ignore_mismatched_sizes=True,
+            config=config,
             **resolved.arguments,
             **arguments,
         )
     except Exception as error:
         raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
+    # First: nothing is equal to NaN.
+    check_finite(model, resolved.name)
     _check_weights(model, resolved, info)
+    check_stored(model, resolved, config)
     return model
 
 

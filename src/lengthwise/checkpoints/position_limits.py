@@ -25,6 +25,8 @@ RECORD = "lengthwise_extension"
 LENGTH = "original_max_position_embeddings"
 """The key of rope settings that says for how many tokens a model was trained before it was extended."""
 _ENDLESS = 2**40
+SLIDING = "sliding_attention"
+"""transformers' type of a layer that sees the last `sliding_window` tokens alone."""
 
 
 def as_length(value: Any) -> int | None:
@@ -117,6 +119,16 @@ def check_rope_values(config: Any, name: str) -> None:
                 expected=f"numbers, and a type of transformers: default, {', '.join(sorted(ROPE_INIT_FUNCTIONS))}",
                 fix="write the settings of the checkpoint's authors into config.json",
             )
+
+
+def sliding_layers(config: Any) -> list[int]:
+    """Indices of the layers that see the last `sliding_window` tokens alone."""
+    text = config.get_text_config()
+    if getattr(text, "sliding_window", None) is None:
+        return []
+    types = getattr(text, "layer_types", None)
+    # A model with a window and without types has it in all layers (Mistral).
+    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == SLIDING]
 
 
 def frequency_names(layer_type: str | None) -> tuple[str, str]:

@@ -312,6 +312,8 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
         with warnings.catch_warnings():
             # PEFT reads a property by the name that it had before transformers renamed it.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            # A note says so (`lengthwise.checkpoints.faults`).
+            warnings.filterwarnings("ignore", "Unexpected keyword arguments", UserWarning)
             yield
     finally:
         bitsandbytes.setLevel(before[0])

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
 import operator
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from lengthwise.checkpoints.extension import read_extension
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import (
     LENGTH,
@@ -26,10 +23,8 @@ from lengthwise.checkpoints.position_limits import (
     lost_ropes,
     ropes,
 )
-from lengthwise.errors import UsageError, shown
+from lengthwise.errors import shown
 from lengthwise.machine import whole_tensor
-from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.rope import Rope, ntk_base, plain_frequencies
 
 Fault = dict[str, str]
 """What is wrong: `fault` (its name), `problem` (with the values seen), `fix`."""
@@ -45,8 +40,6 @@ BY_KEY = {
     LENGTH: "wrong original length",
 }
 """Key of `rope_parameters` -> the fault that it has a wrong value."""
-_Setting = tuple[str, float, float, float]
-"""A rope method ("plain": none), its base, factor and original length."""
 _FIXES = {"frequencies rounded": "load with from_pretrained(..., dtype=...), not model.to(dtype)"}
 _REMAKE = (
     "set rope_parameters before from_pretrained, or make the module again: {path} = "
@@ -140,10 +133,14 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
     if narrow and near:
         off = f"{(actual - near[0]).abs().max() * longest:.2g} radians at position {longest:,.0f}"
         return "frequencies rounded", f"{name} was rounded to {narrow[0]}: angles are off by up to {off}"
+    # Few models are at fault.
+    from lengthwise.checkpoints.extension import read_extension
+    from lengthwise.checkpoints.rope_settings import recognised
+
     own, theta = _OURS.get(kind, kind.removeprefix("lengthwise_")), float(rope["rope_theta"])
     claimed = own, theta, float(rope.get("factor") or 1), float(as_length(rope.get(LENGTH)) or longest)
     options = {**rope, **getattr(read_extension(config), "options", {})}
-    if found := _recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
+    if found := recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
         method, theta, factor, length = found
         differ = itertools.compress(BY_KEY.values(), map(operator.ne, found, claimed))
         scaled = {} if method == "plain" else {"rope_type": method, "factor": factor, LENGTH: int(length)}
@@ -182,8 +179,9 @@ def _states(module: Any, layer_type: str | None, config: Any, count: int) -> lis
     kind, theta, alpha = rope.get("rope_type", "default"), rope["rope_theta"], fixed_alpha(config, rope)
     if kind not in ROPE_INIT_FUNCTIONS or alpha:
         # The rotated width may be odd (GLM-4-MoE).
-        base = ntk_base(theta, 2 * count, alpha) if alpha else theta
-        return [(plain_frequencies(base, width), 1.0) for width in (2 * count, 2 * count - 1)]
+        base = theta * alpha ** (count / (count - 1)) if alpha else theta
+        powers = (torch.arange(0, width, 2).double() / width for width in (2 * count, 2 * count - 1))
+        return [(base**-power, 1.0) for power in powers]
     read = int(getattr(module, name.replace("inv_freq", "max_seq_len_cached"), 0))
     last = {"dynamic": read, "longrope": rope.get(LENGTH, 0) + 1}.get(kind) or None
     made = [ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), n, layer_type) for n in (None, last)]
@@ -223,45 +221,3 @@ def _overruled(key: str, rope: Mapping[str, Any]) -> bool:
     """YaRN reads mscale and mscale_all_dim together, and where no attention_factor is given."""
     pair = ("mscale", "mscale_all_dim")
     return key in pair and not (all(rope.get(each) for each in pair) and rope.get("attention_factor") is None)
-
-
-def _recognised(
-    actual: Tensor, claimed: _Setting, longest: float, options: Mapping[str, Any], tolerance: float
-) -> _Setting | None:
-    """The setting with the fewest changes of what is claimed that gives these frequencies; None if none does.
-
-    Every method is tried with the bases, factors and original lengths that the frequencies, the claim, its
-    `options` and the `longest` context suggest.
-    """
-    own, theta, factor, length = claimed
-    d = 2 * len(actual)
-    # Of plain frequencies by their range, of scaled ones by the fastest two, which most methods keep.
-    slopes = [(actual[0] / actual[-1], d / max(d - 2, 1)), (actual[0] / actual[min(1, d // 2 - 1)], d / 2)]
-    fitted = [float(ratio) ** power for ratio, power in slopes]
-    ratio = float(plain_frequencies(theta, d)[-1] / actual[-1])
-    # "linear by 1" is plain rope, which is the better name.
-    methods = ("plain", own, *ROPE_METHODS)
-    bases = (theta, *(float(f"{base:.3g}") for base in fitted), *fitted, 1e4, 5e5, 1e6)
-    factors = (factor, float(f"{ratio:.5g}"), longest / length)
-    lengths = (length, longest, length * factor, length / factor, *(2.0**power for power in range(8, 22)))
-    settings = dict.fromkeys(itertools.product(methods, bases, factors, lengths))
-    for setting in sorted(settings, key=lambda one: sum(map(operator.ne, one, claimed))):
-        method, b, s, n = setting
-        formulas = _formulas(method, options if method == own else {}, Rope(b, d, int(n), s))
-        if any(torch.allclose(actual, one, rtol=tolerance, atol=0) for one in formulas):
-            return setting
-    return None
-
-
-def _formulas(method: str, options: Mapping[str, Any], rope: Rope) -> list[Tensor]:
-    """The frequencies of a method for inputs of the extended and the original length; none where it has none."""
-    if not (1 < rope.theta < math.inf and 1 <= rope.factor < math.inf and rope.original_length >= 2):
-        return []
-    if method == "plain":
-        return [rope.frequencies()]
-    try:
-        given = {key: options[key] for key in rope_method(method).keywords if key in options}
-        formula = rope_method(method, given)
-        return [formula(each).frequencies for each in (rope, replace(rope, length=rope.original_length))]
-    except UsageError:
-        return []

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
+from lengthwise.checkpoints.stored_numbers import PLAIN, check_finite, kinds_in
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import process_count
 from lengthwise.versions import need
@@ -79,7 +80,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     it has tensors without a place, or too few.
     """
     need("peft")
-    folder = Path(adapter).expanduser()
+    folder, base = Path(adapter).expanduser(), {*map(id, model.parameters())}
     if (folder / "adapter_config.json").is_file() and not [*folder.glob("adapter_model.*")]:
         raise MissingError(f"the adapter {adapter} has no adapter_model.safetensors", fix="save it again")
     try:
@@ -116,4 +117,12 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             expected="the model that it was trained on, and an adapter_config.json that names all that it changes",
             fix="load it with its own base model, or save it again",
         )
+    check_finite(adapted, f"the adapter {adapter}", besides=base)
+    for file in folder.glob("adapter_model.*"):
+        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN]:
+            raise UsageError(
+                f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
+                expected="weights in 16 or 32 bits: nothing reads scales of an adapter",
+                fix="save it again",
+            )
     return adapted

@@ -273,6 +273,11 @@ class WindowMeasurement(Measurement):
         return sorted(Counter(tokens for tokens, *_ in places).items())
 
 
+def remarks_of(model: Mapping[str, Any]) -> list[str]:
+    """What must be said of a model, from what `describe` says of it."""
+    return [f"{model['name']}: {each}" for each in model.get("remarks", ())]
+
+
 def grouped(records: Sequence[Record], fact: str) -> list[tuple[Any, list[Record]]]:
     """(value, its records) of each value of a fact, ascending."""
     values = sorted({record[fact] for record in records})

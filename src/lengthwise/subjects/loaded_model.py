@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lengthwise.checkpoints.faults import remarks
 from lengthwise.checkpoints.head import Head, locating_bad_logits
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights
@@ -28,6 +30,8 @@ from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights, target_losses
 from lengthwise.text import tokenizer_fingerprint
 
+IN_MEMORY = "memory"
+"""The source of a model that was not loaded here."""
 SAMPLED = 1024
 """Elements of each tensor that a fingerprint reads."""
 
@@ -39,6 +43,22 @@ class LoadedModel(Weights):
     """A causal LM in eval mode with its tokenizer; see `Weights` for its attributes."""
 
     gives: ClassVar[frozenset[Want]] = frozenset(Want)
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What a reader of its numbers has to know; UsageError for faults with which it has none."""
+        source = None if self.source == IN_MEMORY else self.source
+        return remarks(self.model, self.tokenizer, source=source, adapter=self.adapter)
+
+    def check_ready(self, tokens: int) -> None:
+        """See `Predictor.check_ready`; UsageError too for faults with which nothing can be measured."""
+        super().check_ready(tokens)
+        self.check_faults()
+
+    def check_faults(self) -> None:
+        """Raise UsageError for faults of the model with which no number would mean anything."""
+        # They are looked for once.
+        assert self.remarks is not None
 
     @torch.no_grad()
     def read(self, readings: Sequence[Reading]) -> list[Read]:
@@ -122,6 +142,7 @@ class LoadedModel(Weights):
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
+            "remarks": self.remarks,
         }
 
 
@@ -164,7 +185,7 @@ def as_model(model: ModelLike) -> Predictor:
             return open_model(Subject(model=str(model)))
         case (nn.Module() as module, tokenizer) if hasattr(tokenizer, "decode"):
             name: str = unwrap(module).name_or_path or type(unwrap(module)).__name__
-            return LoadedModel(module, tokenizer, name, "memory")
+            return LoadedModel(module, tokenizer, name, IN_MEMORY)
         case _ if not isinstance(model, tuple) and hasattr(model, "read"):
             return model
         case _:
@@ -233,7 +254,10 @@ def load(
 
     Raises:
         MissingError: the model, part of it, its tokenizer or a package is missing.
-        UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device, an endpoint.
+        UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device, an endpoint; or a
+            fault with which nothing can be measured (`lengthwise.checkpoints.faults.REFUSED`).
     """
     model, tokenizer, source = load_weights(**locals())
-    return LoadedModel(model, tokenizer, name_or_path, source, adapter)
+    loaded = LoadedModel(model, tokenizer, name_or_path, source, adapter)
+    loaded.check_faults()
+    return loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.attention_layers import sliding_layers, use_attention
+from lengthwise.checkpoints.attention_layers import use_attention
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
@@ -22,6 +23,7 @@ from lengthwise.checkpoints.position_limits import (
     max_positions,
     positions_matter,
     rope_by_input_length,
+    sliding_layers,
 )
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.variants import quantization_config
@@ -30,6 +32,9 @@ from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import PEFT_FAILURES, Adapter
+
+_PROBED = 8
+"""Tokens that a model reads before it is trained."""
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
@@ -56,7 +61,22 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     if recipe.shifted_sparse is not None:
         use_attention(loaded.model, "shifted_sparse", group=recipe.shifted_sparse)
     check_positions(recipe, loaded.model)
+    check_fixed_length(recipe, loaded.model)
+    # Refused as where it is measured: what sees later tokens, or is not the same each time.
+    loaded.hidden_states(torch.arange(_PROBED)[None] % loaded.vocab_size)
     return loaded
+
+
+def check_fixed_length(recipe: Recipe, model: nn.Module) -> None:
+    """Raise UsageError for views of another length than the one that a model can train on (axial positions)."""
+    config: Any = unwrap(model).config
+    shape = getattr(config, "axial_pos_shape", None) if getattr(config, "axial_pos_embds", False) else None
+    if shape is not None and math.prod(shape) != recipe.length:
+        raise UsageError(
+            f"length = {recipe.length}, and {recipe.model} trains on {math.prod(shape)} tokens alone: its table of "
+            f"positions is {' by '.join(map(str, shape))}",
+            fix=f"--set length={math.prod(shape)}, or a model with rotary or learned positions",
+        )
 
 
 def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDocument], dict[str, Any]]:

@@ -117,6 +117,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
         "device": str(trainer.args.device),
         "parameters": parameters,
         "trainable_parameters": trained,
+        "remarks": loaded.remarks,
         "full_logits": trainer.head.reason if isinstance(trainer.head, FullLogits) else None,
     }
     results = _results(recipe, trainer.state, facts, partial=interrupted)
@@ -248,6 +249,7 @@ def _results(recipe: Recipe, state: TrainerState, facts: dict[str, Any], *, part
         "steps), on the training text, without intervals.",
         *recipe.notes,
         *left_out_note(facts["left_out"], facts["documents"]),
+        *(f"{recipe.model}: {remark}" for remark in facts["remarks"]),
     ]
     if recipe.eval is not None and state.best_metric is not None:
         kept = "the model is of that step" if recipe.eval.keep_best else "the model is of the last step"

@@ -243,6 +243,15 @@ def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> R
         raise UsageError(f"{source} does not match the results schema: {error}") from error
 
 
+def percent(share: float, digits: int | None = 0) -> str:
+    """A share in words; with None one that was set, as it was set.
+
+    >>> percent(0.126), percent(0.125, None)
+    ('13 %', '12.5 %')
+    """
+    return f"{100 * share:g} %" if digits is None else f"{100 * share:.{digits}f} %"
+
+
 def results_schema() -> dict[str, Any]:
     """The JSON schema of `results.json`, generated from the types above."""
     schema = _ADAPTER.json_schema()

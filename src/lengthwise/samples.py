@@ -8,17 +8,18 @@ through torchrun's store and is appended to the one log, so a stopped run contin
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, UsageError, reason
 from lengthwise.files import writing
 from lengthwise.machine import is_main_process, process_count, process_rank
 
@@ -121,9 +122,34 @@ class SampleLog(dict[str, dict[str, Any]]):
                     fix="delete that line and --resume, or --overwrite to start again",
                 )
             record = json.loads(text + b"}")
-            self[record.pop("key")] = record
+            key = record.pop("key", None)
+            if key is None or key in self:
+                raise other_version(
+                    str(path), f"line {number} has {'no key' if key is None else f'{key} again'}"
+                )
+            self[key] = record
         if len(whole) < len(data):
             self._torn_at = len(whole)
+
+
+@contextlib.contextmanager
+def of_this_version(where: str) -> Iterator[None]:
+    """Inside, samples that were kept are read: UsageError where they lack a field, or have it in another form."""
+    try:
+        yield
+    except LengthwiseError:
+        raise
+    except (LookupError, TypeError, ValueError) as error:
+        raise other_version(where, reason(error)) from error
+
+
+def other_version(where: str, what: str) -> UsageError:
+    """The error for kept samples that this version cannot sum; `what` is wrong with them."""
+    return UsageError(
+        f"the samples of {where} are of another version of lengthwise: {what}",
+        expected="samples with every field that the numbers are made from",
+        fix="measure again, with --overwrite or another --out",
+    )
 
 
 def new_store() -> Any:

@@ -9,8 +9,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from checks.zoo.architectures import animals, build
+from lengthwise import Perplexity, Subject, UsageError, run
+from lengthwise.subjects import as_model
 from lengthwise.subjects.caches import KV_CACHES
-from lengthwise.testing import save_tiny_model, tiny_llama
+from lengthwise.subjects.reading import reading_path
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 
 PACKAGES = ("quanto", "hqq", "fp8")
 
@@ -52,6 +55,16 @@ def test_a_cache_that_needs_cuda_is_refused_before_anything_is_read(
         ]
         done = lengthwise(*given, *more)
         assert (done.code, "no CUDA device" in done.err, "tok/s" in done.err) == (2, True, False)
+
+
+@pytest.mark.parametrize("cache", [name for name in KV_CACHES if "offloaded" in name])
+def test_an_offloaded_cache_of_a_model_that_was_handed_over(cache, monkeypatch):
+    """Its settings say "auto", and it is on the processor of a machine with CUDA."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = as_model((tiny_llama(), tiny_tokenizer()))
+    model.path = reading_path(Subject(model=model.name, kv_cache=cache))
+    with pytest.raises(UsageError, match="no CUDA device"):
+        run(Perplexity(lengths=(16,), windows=1), model, [tiny_text(60)])
 
 
 def test_a_verdict_names_the_vocabulary(model: str, text: list[str], lengthwise: Callable[..., Any]):

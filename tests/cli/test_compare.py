@@ -13,6 +13,7 @@ from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
+from tests.cli.small_runs import refused
 
 SIZES = ("--lengths", 96, "--windows", 3)
 EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
@@ -119,6 +120,16 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     assert (
         lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--resume").code == 0
     )
+
+
+@pytest.mark.parametrize("option", ["--metric=loss", "--reference=a", "--format=csv"])
+def test_kept_predictions_are_compared_as_models_are(lengthwise, model, other, text, option):
+    for name, which in (("a", model), ("b", other)):
+        done = lengthwise("compare", which, *text, *SIZES, "--out", name)
+        assert "predictions are kept, with a loss of" in done.out
+    message = refused(lengthwise("difference", "a", "b", option))
+    assert option.partition("=")[0] in message
+    assert "fix: leave it out" in message
 
 
 def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:

@@ -24,6 +24,8 @@ def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     assert all(text for entries in lists.values() for entry in entries for text in entry.values())
     shown = lengthwise("ls").out
     assert all(entry["name"] in shown for entries in lists.values() for entry in entries)
+    # Through a pipe.
+    assert not [line for line in shown.splitlines() if line.endswith(" ")]
 
 
 def test_studies_are_listed_by_whose_claims_they_judge(lengthwise, monkeypatch):

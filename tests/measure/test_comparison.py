@@ -321,7 +321,7 @@ def test_what_is_said_of_a_pattern_beside_its_place() -> None:
     assert "BOS" in near
     assert "a mask of near tokens" in near
     windows = verdict(rows_of_curve(0.8, 0.0, 0.0, 0.0, 0.0, windows_apart=0.5))[0]
-    assert "in 50% of the windows, and in the others not: 0.05 nats per token apart in all" in windows
+    assert "in 50 % of the windows, and in the others not: 0.05 nats per token apart in all" in windows
     alone = {"by_length_b": 0.3}
     words = "Side B predicts the same tokens otherwise where more text follows them: 0.3 nats"
     assert words in " ".join(verdict(rows_of_curve(0.2, 0.2, 0.2, 0.2, 0.2, **alone)))

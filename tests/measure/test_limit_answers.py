@@ -203,11 +203,6 @@ def test_not_sound_beyond_the_reference_is_said(fake: Any) -> None:
     assert "the length that the model was trained for is not known" in text
 
 
-def test_records_of_an_earlier_version_are_refused() -> None:
-    with pytest.raises(UsageError, match="earlier version"):
-        Limit(**SETTINGS).statistics([{"document": "d0", "excess": [0.0] * 56, "loss": [0.0] * 56}])
-
-
 def test_a_reference_beyond_the_trained_length_is_refused(model: Any) -> None:
     assert model.trained_length == 128
     with pytest.raises(UsageError, match="longer than the 128") as refused:

@@ -56,8 +56,8 @@ def difference(
 
         if shaped:
             raise UsageError(
-                f"{', '.join(shaped)} with kept predictions, which are compared as their models would be",
-                fix="leave them out; --json gives all numbers",
+                f"kept predictions are compared as `lengthwise compare` does, which has no {' and no '.join(shaped)}",
+                fix=f"leave {'it' if len(shaped) == 1 else 'them'} out; --json gives all numbers",
             )
         found = comparison_of_kept(*pair)
         return print_judged(found, Output(as_json=as_json), gates.judged(found, limits), junit)

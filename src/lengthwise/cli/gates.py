@@ -113,11 +113,12 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
 def use(results: Results, threshold: float) -> Gate:
     """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one."""
     from lengthwise.report.comparison_use import clear_benefits
+    from lengthwise.results import percent
 
     clear = clear_benefits(results.rows)
     kept = [row for row in results.rows if row.metric == "benefit_kept" and row.value is not None]
     crossed = [
-        f"{row.distance} tokens back: {1 - row.value:.0%}"
+        f"{row.distance} tokens back: {percent(1 - row.value)}"
         for row in kept
         if row.value is not None and 1 - row.value > threshold and (row.length, row.distance) in clear
     ]
@@ -130,7 +131,12 @@ def use(results: Results, threshold: float) -> Gate:
         undecided = (
             f"--fail-use {threshold:g}: {reason}: read more documents (--windows), or a text that A can use"
         )
-    return Gate(f"--fail-use {threshold:g}", f"the benefit lost is above {threshold:.0%}", crossed, undecided)
+    return Gate(
+        f"--fail-use {threshold:g}",
+        f"the benefit lost is above {percent(threshold, None)}",
+        crossed,
+        undecided,
+    )
 
 
 def exit_code(gates: Sequence[Gate]) -> int:

@@ -87,7 +87,7 @@ def run(words: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except (Exception, KeyboardInterrupt) as error:
-        code, message = _explained(error)
+        code, message = _explained(error, words[:1])
         if not {"-v", "--verbose"}.isdisjoint(words):
             traceback.print_exception(error)
         # Where several processes are stopped together, only the first says so. Any process may report an error.
@@ -117,7 +117,7 @@ def treat_sigterm_as_interrupt() -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-def _explained(error: BaseException) -> tuple[int, str]:
+def _explained(error: BaseException, verb: Sequence[str] = ()) -> tuple[int, str]:
     """Exit code and message of an error; a bug is raised again."""
     match error:
         case KeyboardInterrupt() | Interrupted() if _sigterm.is_set():
@@ -129,7 +129,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
         case CycloptsError():
             return UsageError.exit_code, str(error)
         case LengthwiseError():
-            return error.exit_code, str(error)
+            return error.exit_code, str(_fitting(error, *verb))
     if not is_out_of_memory(error):
         raise error
     return LengthwiseError.exit_code, (
@@ -137,6 +137,23 @@ def _explained(error: BaseException) -> tuple[int, str]:
         "fix: lower --batch-size or the greatest --lengths, take a smaller --dtype (bfloat16), or for training "
         "batch.micro in the recipe; --dry-run estimates the need"
     )
+
+
+def _fitting(error: LengthwiseError, verb: str = "") -> LengthwiseError:
+    """The error, telling nothing that the verb has no option for."""
+    from lengthwise.cli.fixes import fitting, options_in
+
+    if verb not in VERBS or not error.fix or options_in(error.fix) <= options_of(verb):
+        return error
+    known = frozenset[str]().union(*map(options_of, set(VERBS) - {"reproduce"}))
+    fix = fitting(error.fix, options_of(verb), known)
+    return LengthwiseError(error.problem, expected=error.expected, fix=fix)
+
+
+def options_of(verb: str) -> frozenset[str]:
+    """The options of a verb, by their names."""
+    app = command_line([verb])[verb]
+    return frozenset(name for each in app.assemble_argument_collection() for name in each.names)
 
 
 def _closed_output() -> OSError | None:

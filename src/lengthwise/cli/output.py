@@ -140,6 +140,7 @@ def print_table(table: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else _WIDEST)
     with console.capture() as drawn:
         console.print(to_rich(table, width=console.width))
+    # Cells are padded to the width of their column, which a pipe would hand on.
     print(*(line.rstrip() for line in drawn.get().splitlines()), sep="\n")
 
 

@@ -24,7 +24,7 @@ from lengthwise.evaluation.task import Family, Question, Task, Truncation, estim
 from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.measure.measurement import About, Item, Measurement, Reads, Record, in_groups
 from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, percent
 from lengthwise.settings import Count, Finite, Seed, Whole
 from lengthwise.subjects.reading import Predictor, Reader
 from lengthwise.text.corpus import Corpus
@@ -256,8 +256,8 @@ class Evaluation(Measurement):
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
         if len(self.lengths) > 1 and "lengths" in self._takes:
             notes.append(
-                f"Up to effective_length every score is at least {KEPT:.0%} of that at {min(self.lengths)} tokens. "
-                "A task that is not clearly above guessing there has none."
+                f"Up to effective_length every score is at least {percent(KEPT)} of that at {min(self.lengths)} "
+                "tokens. A task that is not clearly above guessing there has none."
             )
         if self.mode == "likelihood":
             notes.append(

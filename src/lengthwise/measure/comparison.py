@@ -27,7 +27,7 @@ from pydantic import Field
 
 from lengthwise.measure.difference import check_same_items, holm
 from lengthwise.measure.given import check_second, config_of
-from lengthwise.measure.measurement import FEW, About, Item, Record, grouped
+from lengthwise.measure.measurement import FEW, About, Item, Record, grouped, remarks_of
 from lengthwise.measure.pair_records import (
     benefit_totals,
     between,
@@ -44,6 +44,7 @@ from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
+from lengthwise.samples import of_this_version
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject
 from lengthwise.subjects.reading import Predictor, Reader, reading_path
 
@@ -208,6 +209,7 @@ class Comparison(KeptPredictions):
         return found + comparison_notes(list(results.records.values()))
 
 
+@of_this_version("the two sides")
 def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Comparison`, from the kept predictions of both sides.
 
@@ -251,6 +253,7 @@ def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
         begins = f"A: {begins} B: {b.notes[0]}"
     few = [note for note in others if note.startswith(FEW)]
     ends = [note for note in others if note not in few]
+    ends += [note for note in remarks_of(b.provenance["model"]) if note not in ends]
     return [begins, *few, *comparison_notes(records), *ends]
 
 

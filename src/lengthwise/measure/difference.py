@@ -20,6 +20,7 @@ from lengthwise.measure.statistics import estimate_difference, few_documents, tw
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import SIGNIFICANCE, Results, Row
 from lengthwise.runs import read_run
+from lengthwise.samples import of_this_version
 
 # Facts of a record that both sides of a difference share, and what to do if they do not.
 _SAME = (
@@ -51,6 +52,7 @@ def measurement_of(results: Results, kind: type[Measurement] | None = None) -> M
     return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
 
+@of_this_version("the two runs")
 def paired_difference(
     a: Results, b: Results, *, kind: type[Measurement] | None = None, across: Sequence[str] = ()
 ) -> list[Row]:

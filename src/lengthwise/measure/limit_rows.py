@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lengthwise.errors import UsageError
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS, Headline, SoundCurve, UsedCurve
 from lengthwise.measure.measurement import Item, Record
 from lengthwise.measure.statistics import Statistic, equal_bins
-from lengthwise.results import Row
+from lengthwise.results import Row, percent
 from lengthwise.subjects.reading import Reader
 
 _SHOWN_BINS = 32
@@ -22,12 +21,7 @@ Limit = Any
 
 
 def statistics_of(limit: Limit, records: Sequence[Record]) -> list[Statistic]:
-    """The limits that the records give, their levels and curves; UsageError for records of an earlier version."""
-    if any("unigram" not in record for record in records):
-        raise UsageError(
-            "this run of limit is of an earlier version, which did not ask for a passage inside the window",
-            fix="measure again",
-        )
+    """The limits that the records give, their levels and curves."""
     (length, reference, width), distances, (_, inside) = limit.sizes, limit.distances, limit.inside
     twice = [record for record in records if "different" in record]
     sound, used = _curves(limit)
@@ -141,8 +135,8 @@ def notes_of(limit: Limit, model: Reader, items: Sequence[Item], rows: Sequence[
     found = [
         f"Sound: up to there the loss with all context is at most {limit.tolerance:g} nats above the loss with "
         f"the last {reference // 4 + 1} to {reference} tokens of it.",
-        f"Used: up to there a repeated passage has a benefit of at least {limit.share:.0%} of that at distances up "
-        f"to {max(reference, distances[0])} tokens, and of at least {LEAST_BENEFIT:g} nats"
+        f"Used: up to there a repeated passage has a benefit of at least {percent(limit.share, None)} of that at "
+        f"distances up to {max(reference, distances[0])} tokens, and of at least {LEAST_BENEFIT:g} nats"
         + (f"; from the window's beginning, and from its token {inside_from} on." if inside else "."),
         f"The intervals of these two numbers are from Student's t over documents; {LEAST_DOCUMENTS} are needed.",
     ]

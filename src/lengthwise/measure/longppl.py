@@ -34,6 +34,7 @@ from lengthwise.measure.measurement import About, Item, Record, WindowMeasuremen
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results
 from lengthwise.runs import read_run
+from lengthwise.samples import of_this_version
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.subjects.reading import Predictor, Reader, Reading, Want
 from lengthwise.text import view
@@ -288,7 +289,8 @@ class LongPpl(WindowMeasurement):
         if earlier.kind != self.about.kind:
             raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
         settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
-        other = [name for name in _SHARED if settings[name] != own[name]]
+        with of_this_version(str(self.key_tokens)):
+            other = [name for name in _SHARED if settings[name] != own[name]]
         if other:
             raise UsageError(
                 f"the key tokens in {self.key_tokens} were found with another {', '.join(other)}",

@@ -29,11 +29,11 @@ from lengthwise.measure.given import (
     second_subject,
     text_of,
 )
-from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
+from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement, remarks_of
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
-from lengthwise.samples import SampleLog, new_store, received
+from lengthwise.samples import SampleLog, new_store, of_this_version, other_version, received
 from lengthwise.settings import Subject
 from lengthwise.text import Corpus, MoreText, TokenDocuments, left_out_note, part_note, token_parts
 
@@ -254,13 +254,20 @@ class _Prepared:
         """
         from lengthwise.subjects import naming_bad_logits
 
+        name = name_of(self.measurement, self.spec)
         for item in self.items:
             known = log.get(item.key, item.facts)
-            if any(known.get(name) != value for name, value in item.facts.items()):
+            if lost := sorted(item.facts.keys() - known.keys()):
+                raise other_version(name, f"{item.key} lacks {lost[0]}")
+            if any(known[fact] != value for fact, value in item.facts.items()):
                 raise UsageError(
                     f"the sample log holds {item.key} of another text, tokenizer or seed",
                     fix="continue with the settings that it was begun with, or start a new log",
                 )
+        if known := [log[item.key] for item in self.items if item.key in log]:
+            # Before hours of work that could not be summed with them.
+            with of_this_version(name):
+                self.measurement.rows(self.measurement.statistics(known), known)
         done = {item.key for item in self.items if item.key in log}
         batches = self.measurement.batches(self.items)
         share = log.share([batch for batch in batches if any(item.key not in done for item in batch)])
@@ -286,6 +293,8 @@ class _Prepared:
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
         text, name = self._text_facts(), name_of(measurement, self.spec)
+        about = model.describe()
+        remarks = [*remarks_of(about), *([] if other is model else remarks_of(other.describe()))]
         found = Results(
             kind=measurement.about.kind,
             model_name=name,
@@ -293,7 +302,7 @@ class _Prepared:
             rows=[replace(row, model=name) for row in rows],
             partial=len(records) < len(items),
             provenance={
-                "model": model.describe(),
+                "model": about,
                 "text": text or None,
                 "measurement": measurement.facts(model, other),
                 **measurement.describe(items, records),
@@ -308,6 +317,8 @@ class _Prepared:
             *few_documents(len(units), measurement.about.units),
             *(left_out_note(text["left_out"], text["documents"]) if text else []),
             *part_note(self.documents),
+            # Of two sides with one model once.
+            *dict.fromkeys(remarks),
         ]
         return found
 

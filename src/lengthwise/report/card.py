@@ -17,7 +17,7 @@ from lengthwise.report.comparison_use import clear_benefits
 from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, percent
 from lengthwise.yaml_text import to_yaml
 
 LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone, f"{tone}_again") for tone in ("sound", "used")}
@@ -210,7 +210,7 @@ def _kept(rows: Sequence[Row]) -> list[Line]:
         line = Line(f"{row.distance:,} back", "used", None, "not clear", end=1.0)
         if (row.length, row.distance) in clear and row.value is not None:
             small = "" if row.ci_low is None else f"[{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]"
-            line = line.known(row, f"{100 * row.value:.0f} %", small)
+            line = line.known(row, percent(row.value), small)
         found += [line] if row.length == longest else []
     return found
 

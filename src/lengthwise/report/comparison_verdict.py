@@ -22,7 +22,7 @@ from lengthwise.report.comparison_evidence import (
     tolerances_of,
 )
 from lengthwise.report.comparison_use import used_alike
-from lengthwise.results import Row
+from lengthwise.results import Row, percent
 
 FAR = 0.5
 """Nats a token from which on a difference is more than precision."""
@@ -48,7 +48,7 @@ SHOWN: Mapping[Kind, str] = {
     "and by {size:.2g} beyond{changes}, up to {until:,}{again}{signed}.",
     "first tokens": "B differs from A by {size:.2g} nats per token in the first {ends} tokens{cached}, and by "
     "{before:.2g} beyond{again}{signed}.",
-    "some windows": "B differs from A in {windows:.0%} of the windows, and in the others not: {size:.2g} nats per "
+    "some windows": "B differs from A in {windows} of the windows, and in the others not: {size:.2g} nats per "
     "token apart in all{signed}.",
     "some tokens": "B differs from A at few tokens, by up to {size:.2g} nats, and by {mean:.2g} nats per token on "
     "average{signed}.",
@@ -304,7 +304,7 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
         "cached": f", once a cache is read (from token {at['cached_from']:,.0f} on)"
         if at["cached_from"]
         else "",
-        "windows": at["windows_apart"],
+        "windows": percent(at["windows_apart"]),
         "unstable": "A" if at["floor_a"] > at["floor_b"] else "B",
         "likelier": "likelier" if at["one_sided"] > 0 else "less likely",
         "by_length": "A" if at["by_length_a"] > at["by_length_b"] else "B",

@@ -8,7 +8,7 @@ from typing import Any
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import is_at_chance
 from lengthwise.report.tables import row_text, tokens_text
-from lengthwise.results import Row
+from lengthwise.results import Row, percent
 
 
 def limit_sentences(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
@@ -99,7 +99,7 @@ def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str
     if used is None:
         return _without_number(numbers, curves)
     beginning = numbers.get("beginning_up_to")
-    share = f"{100 * config['share']:g} % of " if "share" in config else ""
+    share = f"{percent(config['share'], None)} of " if "share" in config else ""
     gap, again = numbers.get("not_used"), numbers.get("used_again")
     inside = [row for row in curves if row.metric == "benefit_inside"]
     if used.value:

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lengthwise.report.tables import row_estimate, row_text, tasks_in_order, tokens_text
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, percent
 from lengthwise.settings import Subject, kind_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ APART: Mapping[Kind, str] = {
     "growing": "{size:.2g} nats per token apart from token {low:,} on, {before:.2g} before ({whole} over all)",
     "first tokens": "{size:.2g} nats per token apart in the first {high:,} tokens{cached}, {before:.2g} beyond "
     "({whole} over all)",
-    "some windows": "{whole} nats per token apart, all of it in {windows:.0%} of the windows",
+    "some windows": "{whole} nats per token apart, all of it in {windows} of the windows",
     "some tokens": "a few tokens up to {size:.2g} nats apart ({whole} per token over all)",
     "unstable": "not decided, because side {unstable} differs from itself by {size:.2g} nats per token",
 }
@@ -172,7 +172,7 @@ def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
 def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     curve, agree = curve_of(rows, "jeffreys"), curve_of(rows, "top1_agreement")
     last = curve[-1]
-    kept = f", and {100 * (agree[-1].value or 0):.1f} % keep their most likely token" if agree else ""
+    kept = f", and {percent(agree[-1].value or 0, 1)} keep their most likely token" if agree else ""
     sentence = (
         f"with contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
         f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement){kept}"
@@ -188,7 +188,7 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
         return None
     sce, entropy, jeffreys = (curve[-1] for curve in curves)
     return (
-        f"At {sce.length} tokens {100 * (entropy.value or 0) / (sce.value or 1):.1f} % of SCE is entropy (how sharp "
+        f"At {sce.length} tokens {percent((entropy.value or 0) / (sce.value or 1), 1)} of SCE is entropy (how sharp "
         f"the predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
     )
 
@@ -211,9 +211,7 @@ def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     if "longppl" in numbers:
         text = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
     if "key_share" in numbers and "loss_key" in numbers:
-        text += (
-            f" ({numbers['loss_key'].n} key tokens, {100 * (numbers['key_share'].value or 0):.1f} % of all)"
-        )
+        text += f" ({numbers['loss_key'].n} key tokens, {percent(numbers['key_share'].value or 0, 1)} of all)"
     text += f"; the perplexity of all tokens is {row_text(numbers['perplexity'])}"
     return Said(text, [numbers[name] for name in ("longppl", "perplexity") if name in numbers])
 
@@ -233,6 +231,12 @@ def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     return Said(sentence, [row for pair in ends.values() for row in pair], ["Each step sees other text."])
 
 
+def _kept(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
+    losses = curve_of(rows, "loss")
+    numbers = ", ".join(f"{row_text(row)} at {row.length} tokens" for row in losses)
+    return Said(f"predictions are kept, with a loss of {numbers}", losses)
+
+
 def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
     ours = [row for row in score_rows(rows) if row.depth is None]
     if not ours:
@@ -243,9 +247,7 @@ def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
         + ("" if row.length is None else f" at {row.length} tokens")
         for row in sorted(ours, key=lambda row: row.length or 0)
     )
-    chance = next(
-        (f" (guessing gives {100 * (r.value or 0):.0f} %)" for r in rows if r.metric == "chance"), ""
-    )
+    chance = next((f" (guessing gives {percent(r.value or 0)})" for r in rows if r.metric == "chance"), "")
     lengths = [row for row in rows if row.metric == "effective_length"]
     more = [f"Effective length: {tokens_text(row)}." for row in lengths]
     return Said(
@@ -260,6 +262,7 @@ SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], Said 
     "perplexity": ("loss", _perplexity),
     "limit": ("tolerance", _limit),
     "longppl": ("perplexity", _longppl),
+    "kept_predictions": ("loss", _kept),
     "difference": ("difference", _comparison),
     "training": ("cross_entropy_first", _training),
 }
@@ -289,4 +292,4 @@ def _value(row: Row) -> str:
 
 def _per_cent(row: Row) -> str:
     ends = f" [{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]" if row.ci_low is not None else ""
-    return f"{100 * (row.value or 0):.0f} %{ends}"
+    return f"{percent(row.value or 0)}{ends}"

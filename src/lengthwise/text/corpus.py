@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
+from lengthwise.results import percent
 from lengthwise.settings import TextOptions
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _split_by_hash(documents: dict[str, str], split: Split) -> tuple[dict[str, s
     # At least one document in each split.
     threshold = min(max(TEST_SHARE, min(shares.values())), sorted(shares.values())[-2])
     chosen = {own: text for own, text in documents.items() if (shares[own] <= threshold) == (split == "test")}
-    return chosen, f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
+    return chosen, f"by hash of the document id, about {percent(TEST_SHARE)} held out as test"
 
 
 TextLike = str | Path | Corpus | Sequence[str]

@@ -1,0 +1,85 @@
+"""What an error tells to do can be done with the verb that prints it."""
+
+import ast
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import lengthwise as package
+from lengthwise.cli.fixes import fitting, options_in
+from lengthwise.cli.main import VERBS, options_of
+from tests.cli.small_runs import refused
+
+OTHERS = {
+    "--nproc-per-node": "torchrun",
+    "--max-model-len": "vLLM",
+    "--max-logprobs": "vLLM",
+    "--logprobs-mode": "vLLM",
+    "--repo-type": "hf",
+}
+"""Options of other programs that messages name."""
+OWN = sorted({*VERBS} - {"reproduce"})
+
+
+def literals() -> Iterator[str]:
+    """The text of every `fix` in the package; what is computed in it is left out."""
+    for file in Path(package.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for given in node.keywords if isinstance(node, ast.Call) else ():
+                if given.arg == "fix":
+                    yield "".join(
+                        each.value
+                        for each in ast.walk(given.value)
+                        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                    )
+
+
+@cache
+def known() -> frozenset[str]:
+    return frozenset[str]().union(*map(options_of, OWN))
+
+
+FIXES = sorted({text for text in literals() if options_in(text)})
+
+
+def test_every_option_that_a_fix_names_is_of_a_verb_or_of_a_program_that_is_known() -> None:
+    assert len(FIXES) > 30
+    named = set().union(*map(options_in, FIXES))
+    assert named - known() == {*OTHERS} & named
+
+
+@pytest.mark.parametrize("verb", OWN)
+def test_no_verb_tells_to_give_an_option_that_it_has_not(verb: str) -> None:
+    own = options_of(verb)
+    for text in FIXES:
+        fix = fitting(text, own, known())
+        assert fix is None or options_in(fix) <= own | {*OTHERS}
+        assert fix == text or options_in(text) & known() - own
+
+
+def test_what_is_left_is_a_sentence() -> None:
+    own = known() - {"--overwrite", "--resume"}
+    for text, left in {
+        "--resume continues it, --overwrite starts again, or choose another --out": "choose another --out",
+        "restore them, or start again with --overwrite or another --out": "restore them or another --out",
+        "measure again, with --overwrite or another --out": "measure again or another --out",
+    }.items():
+        assert fitting(text, own, known()) == left
+
+
+def test_card_does_not_tell_to_overwrite(lengthwise, model, text):
+    """Its run of `limit` goes on; of other settings it is refused, and card cannot replace it."""
+    pytest.importorskip("matplotlib")
+    words = ("card", model, *text, "--max-length", 256, "--windows", 2, "--out", "made")
+    assert lengthwise(*words, "--reference", 32).code == 0
+    message = refused(lengthwise(*words, "--reference", 64), 2, "other settings", "another --out")
+    assert "--overwrite" not in message
+    # Of samples that another version kept.
+    results = Path("made/limit/results.json")
+    results.write_text(json.dumps(json.loads(results.read_text()) | {"partial": True}))
+    lines = Path("made/limit/samples.jsonl")
+    lines.write_text(lines.read_text().replace('"checksum"', '"sum"'))
+    assert "--overwrite" not in refused(lengthwise(*words, "--reference", 32), 1)

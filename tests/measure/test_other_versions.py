@@ -1,0 +1,90 @@
+"""Samples that another version of lengthwise kept: refused in words, before anything is read."""
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.measure import MEASUREMENTS, run
+from lengthwise.measure.comparison import comparison_of_kept
+from lengthwise.measure.difference import difference_of_runs
+from lengthwise.runs import read_run
+from lengthwise.samples import SampleLog
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.small_measurements import SMALL, TEXTS
+
+KINDS = sorted(SMALL)
+PLACES = ("key", "document", "start", "crc", "length", "task", "depth", "reference", "spans")
+
+
+def measured(kind: str, folder: Path, **how: bool) -> None:
+    settings = dict(SMALL[kind])
+    if kind == "compare":
+        settings["side_b"] = {"model": str(folder.parent / "other")}
+        if not (folder.parent / "other").exists():
+            save_tiny_model(folder.parent / "other", seed=1)
+    run(
+        MEASUREMENTS[kind].measurement(**settings), (tiny_llama(), tiny_tokenizer()), TEXTS, out=folder, **how
+    )
+
+
+def rewrite(folder: Path, keep: tuple[str, ...] | None = None, *, drop: str = "") -> None:
+    """Samples with these fields alone, or without one."""
+    lines = []
+    for line in (folder / "samples.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        del record["checksum"]
+        kept = {
+            name: value
+            for name, value in record.items()
+            if name != drop and (keep is None or name in keep or not isinstance(value, float | list | dict))
+        }
+        text = json.dumps(kept).encode()
+        lines.append(b'%b, "checksum": %d}\n' % (text[:-1], zlib.crc32(text)))
+    (folder / "samples.jsonl").write_bytes(b"".join(lines))
+
+
+def stop_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = SampleLog.append
+
+    def stopped(log: SampleLog, key: str, record: dict[str, object]) -> None:
+        if log:
+            raise KeyboardInterrupt
+        append(log, key, record)
+
+    monkeypatch.setattr(SampleLog, "append", stopped)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_another_version_began(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_after_one(patch)
+        with pytest.raises(Interrupted):
+            measured(kind, tmp_path / "run")
+    drop = "alone" if kind == "compare" else ""
+    rewrite(tmp_path / "run", None if drop else PLACES, drop=drop)
+
+    def score(*_: object) -> None:
+        raise AssertionError("a model is asked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MEASUREMENTS[kind].measurement, "score", score)
+        with pytest.raises(UsageError, match="of another version of lengthwise") as caught:
+            measured(kind, tmp_path / "run", resume=True)
+    assert "--overwrite" in str(caught.value.fix)
+    measured(kind, tmp_path / "run", overwrite=True)
+    assert read_run(tmp_path / "run").rows
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"compare"}))
+def test_runs_of_which_another_version_kept_one(kind: str, tmp_path: Path) -> None:
+    for name in "ab":
+        measured(kind, tmp_path / name)
+    rewrite(tmp_path / "b", PLACES)
+    with pytest.raises(UsageError, match="of another version of lengthwise"):
+        if kind == "predictions":
+            comparison_of_kept(*(read_run(tmp_path / name) for name in "ab"))
+        else:
+            difference_of_runs([tmp_path / name for name in "ab"])

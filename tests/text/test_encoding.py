@@ -130,7 +130,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24, "_READ_TOGETHER": 3, "_KNOWN": 40}
     for name, value in small.items():
         monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr("lengthwise.text.tokens._LONG", 4_000)
+    monkeypatch.setattr("lengthwise.text.tokens.LONG", 4_000)
 
 
 @pytest.mark.usefixtures("_small_pieces")

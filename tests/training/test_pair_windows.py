@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, IterableDataset
+from tokenizers.processors import TemplateProcessing
 from transformers import TrainingArguments
 
 from lengthwise.alignment import Objective
@@ -93,6 +94,35 @@ def test_rows_are_cut_as_by_hand(kind: str, packing: bool, form: str, caplog: py
     assert ("a stream" if form == "stream" else counted) in caplog.text
     assert bool(caplog.text) == (form == "stream" or rest > 0)
     assert "draw" not in PairCollator(VIEW)(list(made)[:2])
+
+
+@pytest.mark.parametrize("form", ["text", "prompt"])
+@pytest.mark.parametrize("bos", [False, True])
+def test_a_long_row_is_tokenized_in_pieces(form: str, bos: bool, monkeypatch: pytest.MonkeyPatch):
+    """Not in one go, and with the same ids: special tokens around the whole of it."""
+    asked, made = list[int](), tiny_tokenizer(**({"bos_token": "<|begin|>"} if bos else {}))
+    if bos:
+        special = [("<|begin|>", made.bos_token_id)]
+        made.backend_tokenizer.post_processor = TemplateProcessing(
+            single="<|begin|> $A", special_tokens=special
+        )
+    row = (
+        {"text": words(1, 4000)} if form == "text" else {"prompt": "lake", "completion": " " + words(1, 4000)}
+    )
+    expected = pair_windows([row], made, VIEW)[:]
+    call = type(made).__call__
+
+    def counted(self: Any, text: Any, *given: Any, **how: Any) -> Any:
+        asked.extend(map(len, [text] if isinstance(text, str) else text))
+        return call(self, text, *given, **how)
+
+    for name in ("text.tokens.LONG", "training.stretches.LONG", "text.encoding.PIECE"):
+        monkeypatch.setattr(f"lengthwise.{name}", 3_000)
+    monkeypatch.setattr(type(made), "__call__", counted)
+    found = pair_windows([row], made, VIEW)[:]
+    assert found == expected
+    assert expected["input_ids"][0][0] == (made.bos_token_id if bos else expected["input_ids"][0][0])
+    assert max(asked) < 10_000 < len("".join(row.values()))
 
 
 def test_only_assistant_turns_are_targets_where_asked():
@@ -218,6 +248,38 @@ def test_a_stream_that_gives_no_pair_is_refused(kind: str, tmp_path: Path):
         streaming(STREAMS[kind]([{"input_ids": [1] * 16}] * 3), tmp_path, View(16))
     with pytest.raises(UsageError, match="offsets"):
         pair_windows([{"input_ids": [1] * 16}], None, View(16))
+
+
+class _ByNumber(torch.utils.data.Dataset[Any]):
+    """Rows of torch, by number."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index]
+
+
+def made_when_read(rows: Any) -> Any:
+    numbers = Dataset.from_dict({"number": range(len(rows))})
+    return numbers.with_transform(
+        lambda batch: {"input_ids": [rows[number]["input_ids"] for number in batch["number"]]}
+    )
+
+
+@pytest.mark.parametrize("kind", [_ByNumber, made_when_read])
+def test_ragged_rows_by_number_are_refused_before_the_first_step(kind: Any, tmp_path: Path):
+    rows = [{"input_ids": [1] * SIZE} for _ in range(20)]
+    streaming(kind(rows), tmp_path)
+    rows[17] = {"input_ids": [1] * (SIZE - 1)}
+    with pytest.raises(UsageError, match=f"{SIZE - 1} tokens, others {SIZE}"):
+        streaming(kind(rows), tmp_path)
+    if kind is _ByNumber:
+        with pytest.raises(UsageError, match="the columns words"):
+            streaming(kind([{"words": "a"}]), tmp_path)
 
 
 def test_rows_whose_two_windows_are_the_same_are_refused(tmp_path: Path):

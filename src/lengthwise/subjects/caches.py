@@ -60,6 +60,16 @@ def _is_on_cuda(device: str) -> bool:
     return torch.cuda.is_available() and (device == "auto" or device.startswith("cuda"))
 
 
+def check_offloading(kind: str, *, on_cuda: bool) -> None:
+    """Raise UsageError for a cache that is offloaded from a GPU where the model is on none."""
+    if kind in _OFFLOADED and not on_cuda:
+        raise UsageError(
+            f"kv_cache is {kind!r}, which moves layers from a GPU, and the model is on no CUDA device",
+            expected="a machine with CUDA, and a model on it",
+            fix=f"use kv_cache={_OFFLOADED[kind]}, which gives the same numbers",
+        )
+
+
 def chosen_cache(subject: Subject) -> tuple[str, Callable[[Any, int], Any]]:
     """The cache that a subject names, as the user writes it, and what makes it (see `ReadingPath.cache`).
 
@@ -70,12 +80,7 @@ def chosen_cache(subject: Subject) -> tuple[str, Callable[[Any, int], Any]]:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
     if (kind := subject.kv_cache) is not None:
         require_known(kind, KV_CACHES, "no cache")
-        if kind in _OFFLOADED and not _is_on_cuda(subject.device):
-            raise UsageError(
-                f"kv_cache is {kind!r}, which moves layers from a GPU, and the model is on no CUDA device",
-                expected="a machine with CUDA, and a model on it",
-                fix=f"use kv_cache={_OFFLOADED[kind]}, which gives the same numbers",
-            )
+        check_offloading(kind, on_cuda=_is_on_cuda(subject.device))
         if kind.startswith("quanto-"):
             need("optimum")
         return f"kv_cache={kind}", KV_CACHES[kind]

@@ -29,6 +29,7 @@ from lengthwise.checkpoints.hidden import (
     hidden_states_and_output,
 )
 from lengthwise.errors import MissingError, UsageError, reason
+from lengthwise.subjects.caches import check_offloading
 from lengthwise.subjects.proof import one_pass
 from lengthwise.subjects.weights import reported
 
@@ -206,9 +207,11 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
     path = model.path
     if path.cache is None:
         return None
+    # A model that was handed over may be elsewhere than its settings say.
+    check_offloading(path.option.removeprefix("kv_cache="), on_cuda=model.device.type == "cuda")
     try:
         return path.cache(model.config, tokens)
-    # An offloaded cache without CUDA fails an assertion, unknown kinds of layers a look-up.
+    # Unknown kinds of layers fail a look-up.
     except Exception as error:
         kind = MissingError if isinstance(error, ImportError) else UsageError
         raise kind(

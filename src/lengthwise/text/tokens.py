@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 FIRST = 8_000_000
 """Characters of the first part of a large text; each further one has four times as many."""
 _BATCH = 16
-_LONG = 1 << 19
+LONG = 1 << 19
 """Characters of a document from which on it is tokenised in pieces."""
 _LARGE = 2_000_000
 """Characters from which on tokenising shows its progress."""
@@ -111,7 +111,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
     def encoded() -> list[NDArray[np.int32]]:
-        return _encode(corpus.documents.values(), tokenizer)
+        return encode(corpus.documents.values(), tokenizer)
 
     def build(folder: Path) -> None:
         found = encoded()
@@ -131,7 +131,7 @@ def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = T
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key, corpus.part)
 
 
-def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]:
+def encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]:
     """The ids of every document, without special tokens."""
 
     def encoded(texts: Sequence[str]) -> Any:
@@ -143,7 +143,7 @@ def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]
 
     texts, ids, skip = list(documents), list[Any](), None
     size = sum(map(len, texts))
-    if max(map(len, texts)) > _LONG:
+    if max(map(len, texts)) > LONG:
         from lengthwise.text.encoding import skipped_at_a_cut
 
         skip = skipped_at_a_cut(tokenizer)
@@ -151,7 +151,7 @@ def _encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]
         moved = bar.update if bar is not None else (lambda _: None)
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]
-            if skip is None or max(map(len, batch)) <= _LONG:
+            if skip is None or max(map(len, batch)) <= LONG:
                 ids += map(array, encoded(batch)["input_ids"])
                 moved(sum(map(len, batch)))
                 continue

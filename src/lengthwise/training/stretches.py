@@ -6,9 +6,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch.utils.data import IterableDataset
 
 from lengthwise.errors import UsageError
+from lengthwise.progress import progress
+from lengthwise.text.tokens import LONG, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns
 from lengthwise.versions import need
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MANY = 10_000
+"""Rows from which on reading them shows its progress."""
+_SHORT = "lake"
+"""A text that shows what a tokenizer puts around one."""
 _CUT = "train_dataset=pair_windows(dataset, tokenizer, view), which cuts rows of any length"
 
 
@@ -68,8 +75,11 @@ def pair_windows(
     others = [name for name in names if name not in columns]
     tokens = data.map(_Tokens(tokenizer, text_field, assistant_only), remove_columns=others, **kinds)
     size = view.longest_stretch
-    cut = tokens.map(_Stretches(size, packing), batched=True, batch_size=max(1000, size), **kinds)
-    lengths = row_lengths(tokens)
+    # As arrays too.
+    cut = tokens.with_format("numpy").map(
+        _Stretches(size, packing), batched=True, batch_size=max(1000, size), **kinds
+    )
+    cut, lengths = cut.with_format(None), row_lengths(tokens)
     if next(iter(cut), None) is None:
         longest = "" if lengths is None else f"; the longest has {max(lengths, default=0)}"
         raise UsageError(
@@ -152,9 +162,10 @@ class _Tokens:
         self.version = __version__
         self.tokenizer, self.text_field, self.assistant_only = tokenizer, text_field, assistant_only
 
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, list[int]]:
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        # As arrays: a row may have millions of tokens.
         tokens, targets = tokens_and_targets(self._item(row))
-        return {"input_ids": tokens.tolist(), "labels": targets.tolist()}
+        return {"input_ids": tokens, "labels": targets}
 
     def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if "input_ids" in row:
@@ -176,12 +187,21 @@ class _Tokens:
         first = next((i for i, (a, b) in pairs if a != b), min(len(begin), len(ids)))
         return item | {"completion_mask": [int(i >= first) for i in range(len(ids))]}
 
-    def _plain(self, text: str) -> list[int]:
-        return self.tokenizer(text, verbose=False)["input_ids"]
+    def _plain(self, text: str) -> Any:
+        """The ids of a text with special tokens around it, which a long one gets apart: it is tokenized in pieces."""
+        with_all = self.tokenizer(text if len(text) < LONG else _SHORT, verbose=False)["input_ids"]
+        if len(text) < LONG:
+            return with_all
+        bare = self.tokenizer(_SHORT, add_special_tokens=False)["input_ids"]
+        begin = next((at for at in range(len(with_all)) if with_all[at : at + len(bare)] == bare), None)
+        if begin is None:
+            return self.tokenizer(text, verbose=False)["input_ids"]
+        [ids] = encode([text], self.tokenizer)
+        return np.concatenate([with_all[:begin], ids, with_all[begin + len(bare) :]]).astype(np.int64)
 
-    def _text(self, text: str) -> list[int]:
+    def _text(self, text: str) -> Any:
         ids, eos = self._plain(text), self.tokenizer.eos_token_id
-        return ids if eos is None or ids[-1:] == [eos] else [*ids, eos]
+        return ids if eos is None or [*ids[-1:]] == [eos] else np.append(ids, eos)
 
     def _chat(
         self, messages: Any, row: Mapping[str, Any], *, marked: bool = True, **options: Any
@@ -209,30 +229,40 @@ class _Stretches:
         self.size, self.packing = size, packing
 
     def __call__(self, batch: Mapping[str, list[list[int]]]) -> dict[str, list[list[int]]]:
-        return {name: [*self.rows(batch[name])] for name in ("input_ids", "labels")}
+        columns = ("input_ids", "labels")
+        return {name: [np.asarray(row).tolist() for row in self.rows(batch[name])] for name in columns}
 
     def rows(self, rows: Sequence[Any]) -> Iterator[Any]:
         """Every row, or all joined, in stretches of the size."""
         if self.packing:
-            rows = [[token for row in rows for token in row]]
+            rows = [np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])] if len(rows) else []
         for row in rows:
             for start in range(0, len(row) - self.size + 1, self.size):
                 yield row[start : start + self.size]
 
 
 def row_lengths(dataset: Any) -> list[int] | None:
-    """The tokens in each row of a list or a `datasets.Dataset`; None where only reading all of it would tell."""
-    if isinstance(dataset, list | tuple):
-        return [len(row["input_ids"]) for row in dataset]
-    if "input_ids" not in (getattr(dataset, "column_names", None) or ()) or not hasattr(
-        dataset, "with_format"
-    ):
-        return None
+    """The tokens in each row of a list, a `datasets.Dataset`, or what has rows by number; None of a stream.
+
+    Where only reading tells, all of it is read.
+    """
     if not hasattr(dataset, "__len__"):
         return None
-    batches = dataset.select_columns("input_ids").with_format("arrow").iter(batch_size=1000)
-    chunks = (chunk for batch in batches for chunk in batch["input_ids"].chunks)
-    return [length for chunk in chunks for length in chunk.value_lengths().to_pylist()]
+    if isinstance(dataset, list | tuple):
+        return [len(row["input_ids"]) for row in dataset]
+    if "input_ids" in (getattr(dataset, "column_names", None) or ()) and hasattr(dataset, "with_format"):
+        batches = dataset.select_columns("input_ids").with_format("arrow").iter(batch_size=1000)
+        chunks = (chunk for batch in batches for chunk in batch["input_ids"].chunks)
+        return [length for chunk in chunks for length in chunk.value_lengths().to_pylist()]
+    lengths, places = list[int](), range(len(dataset))
+    for index in progress(places, what="rows", total=len(places)) if len(places) > _MANY else places:
+        row = dataset[index]
+        if "draw" in row:
+            # Of a WindowDataset, whose view says how long they are.
+            return None
+        _check_columns_of([*row])
+        lengths.append(len(row["input_ids"]))
+    return lengths
 
 
 def check_preparation(

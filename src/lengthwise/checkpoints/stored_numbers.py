@@ -71,9 +71,10 @@ def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
 
 def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:
     """Raise UsageError for weights that are NaN or infinite; `besides` has the `id` of those that are known."""
+    weight: Any
     for place, weight in model.named_parameters():
         # Of a tensor that is split over processes, each looks at its own part.
-        values: Any = weight.to_local() if hasattr(weight, "to_local") else weight
+        values = weight.to_local() if hasattr(weight, "to_local") else weight
         if id(weight) in besides or values.is_meta or values.dtype not in _NUMBERS or not values.numel():
             continue
         if not all(bool(end.isfinite()) for end in values.detach().aminmax()):

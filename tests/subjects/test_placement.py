@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lengthwise.checkpoints import Head
-from lengthwise.checkpoints.loading import is_4bit
+from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import check_splits
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject

@@ -9,8 +9,8 @@ from trainers import run
 
 from lengthwise.checkpoints import Head
 from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.checkpoints.loading import is_4bit
 from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import quantization_config
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import LoadedModel, load

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
-from lengthwise.checkpoints.stored_numbers import PLAIN, check_finite, kinds_in
+from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import process_count
 from lengthwise.versions import need

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.checkpoints.loading import DTYPES, is_4bit, load_weights
+from lengthwise.checkpoints.loading import DTYPES, load_weights
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.checkpoints.saving import check_whole_weights, new_folder, save_whole
+from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import add_saved_adapter
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path

@@ -1,0 +1,256 @@
+"""Whether a model has the weights that its files mean: all of them, each in its place, numbers, with their scales.
+
+transformers leaves out much without an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from lengthwise.checkpoints.hidden import decoder_of, unwrap
+from lengthwise.checkpoints.position_limits import RECORD
+from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file
+from lengthwise.errors import MissingError, UsageError, shown
+from lengthwise.machine import is_split
+
+PLAIN = {"F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16"}
+"""What weights are kept in that need no scale, as safetensors and torch name it."""
+_NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_SCALE = re.compile("scale|absmax|SCB", re.IGNORECASE)
+_WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
+"""Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
+_COMPUTED = {
+    "inv_freq", "masked_bias", "causal_mask", "position_ids", "token_type_ids", "_float_tensor", "_extra_state",
+}  # fmt: skip
+"""Buffers that older versions saved, and that the code of a model makes itself."""
+
+
+def check_files(resolved: ResolvedModel, quantization: Any) -> None:
+    """Raise UsageError if transformers would choose between the files of a checkpoint: others choose otherwise.
+
+    Or if config.json claims a `quantization`, and no tensor of the files has fewer than 16 bits.
+    """
+
+    def has(name: str) -> bool:
+        return checkpoint_file(resolved.location, name, **resolved.where) is not None
+
+    if has("adapter_config.json"):
+        raise UsageError(
+            f"{resolved.name} holds a model and an adapter of PEFT, which transformers would add to it",
+            expected="a model alone, or a model and an adapter in a folder of its own",
+            fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
+        )
+    index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
+    shards: set[str] = set()
+    if index is not None:
+        # A damaged index is named where the weights are loaded.
+        with suppress(ValueError, AttributeError):
+            shards = {*json.loads(index.read_bytes()).get("weight_map", {}).values()}
+    # An index of shards that are gone is no second model: transformers leaves it when it saves fewer.
+    if (
+        shards
+        and "model.safetensors" not in shards
+        and has("model.safetensors")
+        and any(map(has, sorted(shards)))
+    ):
+        raise UsageError(
+            f"{resolved.name} has its weights twice: in model.safetensors, and in the files that its index names",
+            fix="remove those that are not meant",
+        )
+    # Some are quantized while they are loaded (BitNet), and some only simulate fewer bits.
+    claims = vars(quantization) if hasattr(quantization, "__dict__") else quantization or {}
+    if not claims or claims.get("quantization_mode") == "online" or claims.get("format") == "dense":
+        return
+    files = (
+        checkpoint_file(resolved.location, name, **resolved.where)
+        for name in sorted(shards) or ["model.safetensors"]
+    )
+    if all(file is not None and _is_whole(file) for file in files):
+        raise UsageError(
+            f"config.json of {resolved.name} claims quantized weights, and its files have 16 bits or more",
+            expected="quantized weights, or no quantization_config",
+            fix="remove quantization_config from config.json; --quantize nf4 or int8 quantizes whole weights",
+        )
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether no tensor of a file has fewer than 16 bits; a damaged one is named where the weights are loaded."""
+    with suppress(SafetensorError, OSError):
+        return all(kind in PLAIN for _, kind in kinds_in(file))
+    return False
+
+
+def check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str, Any]) -> None:
+    """Raise unless each tensor of the model came from the files, and each tensor of the files has its place.
+
+    `info` is what `from_pretrained` says of the loading. Parts of which the model has none, as a vision tower or a
+    reward head, may be there.
+
+    Raises:
+        MissingError: the files lack tensors, or have them in another shape.
+        UsageError: they have tensors without a place in the layers or the head, two heads, or other weights than the
+            quantization that they claim.
+    """
+    without_place = _without_place(unwrap(model), info["unexpected_keys"])
+    shapes = [
+        f"{name} is {[*has]} in its files and {[*wants]} in the model"
+        for name, has, wants in info["mismatched_keys"]
+    ]
+    missing = sorted(map(str, info["missing_keys"]))
+    if missing or shapes:
+        lacks = [f"there are no weights for {shown(', '.join(missing))}"] if missing else []
+        other = (
+            f"; without a place are {shown(', '.join(without_place))}" if missing and without_place else ""
+        )
+        raise MissingError(
+            f"the checkpoint of {resolved.name} does not fit its config.json: "
+            f"{'; '.join([*lacks, *shapes[:3]])}{other}",
+            expected="every weight of the model (missing ones would be random)",
+            fix="download the model again, or save it whole, with its output head",
+        )
+    if without_place:
+        raise UsageError(
+            f"the checkpoint of {resolved.name} has tensors that its config.json has no place for: "
+            f"{shown(', '.join(without_place))}",
+            expected="a configuration with all layers, biases and norms of the weights",
+            fix="correct config.json, or remove what is not meant from the files",
+        )
+    base: Any = unwrap(model)
+    head, table = base.get_output_embeddings(), base.get_input_embeddings()
+    ties = getattr(base.config, "tie_word_embeddings", False) and base._tied_weights_keys
+    tied = ties and hasattr(head, "weight")
+    if (
+        tied
+        and _readable(head.weight)
+        and _readable(table.weight)
+        and not torch.equal(head.weight, table.weight)
+    ):
+        raise UsageError(
+            f"config.json of {resolved.name} ties the head to the embedding, and its files have a head of their own",
+            expected="one of both: programs do not agree on which they use",
+            fix="write tie_word_embeddings: false, or remove the head from the files",
+        )
+    for name, layer in model.named_modules():
+        if is_4bit(layer) and getattr(layer.weight, "quant_state", None) is None:
+            raise UsageError(
+                f"{resolved.name} says that its weights have 4 bits, and {name} has none of their scales",
+                expected="every linear layer with its scales",
+                fix="remove quantization_config from config.json if the weights are whole",
+            )
+
+
+def _readable(weight: Tensor) -> bool:
+    return not weight.is_meta and not is_split(weight)
+
+
+def _without_place(base: Any, names: Iterable[str]) -> list[str]:
+    """The tensors of the files that belong to a layer or to the head, and that no module takes."""
+    modules, text = dict(base.named_modules()), base.config.get_text_config()
+    inside = {id(module): name for name, module in modules.items()}
+    decoder, head = inside[id(decoder_of(base))], inside.get(id(base.get_output_embeddings()))
+    extension, found = None, list[str]()
+    if getattr(text, RECORD, None) is not None:
+        # Few models are extended.
+        from lengthwise.checkpoints.extension import read_extension
+
+        extension = read_extension(text)
+    layers = text.num_hidden_layers
+    # Layers that predict further tokens stand behind the others.
+    beside = {str(layers + more) for more in range(getattr(text, "num_nextn_predict_layers", None) or 0)}
+    for name in sorted(names):
+        path = name if name.split(".")[0] in modules else f"{base.base_model_prefix}.{name}"
+        if extension is not None and extension.method == "clex" and ".frequencies." in path:
+            continue
+        owner, _, leaf = path.rpartition(".")
+        if leaf in _COMPUTED:
+            continue
+        if leaf in _WITHOUT_EFFECT and owner in modules:
+            own = {each for each, _ in modules[owner].named_parameters(recurse=False)}
+            if "weight" not in own or leaf.endswith("_scale"):
+                continue
+        while owner not in modules:
+            owner = owner.rpartition(".")[0]
+        rest = path.removeprefix(f"{owner}.").split(".")
+        # Directly in the decoder a table or a norm, but no tower or head of another kind.
+        its_own = owner == decoder and name.startswith(f"{decoder}.") and len(rest) == 2
+        if rest[0] not in beside and (its_own or owner == head or owner.startswith(f"{decoder}.")):
+            found.append(name)
+    return found
+
+
+def is_4bit(module: nn.Module) -> bool:
+    """Whether it is a linear layer with 4-bit weights. bitsandbytes is not imported for it."""
+    return type(module).__name__ == "Linear4bit"
+
+
+def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
+    """Raise UsageError for weights in 8 bits, or whole numbers, that have no scale beside them, or none that is read.
+
+    transformers casts them: without their scales they are other weights. `config` is as config.json has it.
+    """
+    quantized = getattr(config, "quantization_config", None) is not None
+    floats = {name for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    prefix = model.base_model_prefix
+    kinds = {name: kind for file in weight_files(resolved) for name, kind in kinds_in(file)}
+    scaled = {name.rpartition(".")[0] for name in kinds if _SCALE.search(name)} if quantized else set[str]()
+    for name, kind in kinds.items():
+        places = {name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")}
+        if kind not in PLAIN and places & floats and name.rpartition(".")[0] not in scaled:
+            lacks = "scales of it" if quantized else "quantization_config"
+            raise UsageError(
+                f"{resolved.name} has {name} in {kind}, and no {lacks}",
+                expected="weights in 16 or 32 bits, or quantization_config and the scales beside them",
+                fix="download the model again, whole",
+            )
+
+
+def weight_files(resolved: ResolvedModel) -> list[Path]:
+    """The files of weights that transformers reads, of a model that was loaded: safetensors before pickles."""
+
+    def file(name: str) -> Path | None:
+        return checkpoint_file(resolved.location, name, **resolved.where)
+
+    for single, index in (("model.safetensors",) * 2, ("pytorch_model.bin",) * 2):
+        index += ".index.json"
+        if (found := file(single)) is not None:
+            return [found]
+        if (found := file(index)) is not None:
+            shards = sorted({*json.loads(found.read_bytes())["weight_map"].values()})
+            return [each for each in map(file, shards) if each is not None]
+    return []
+
+
+def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
+    """The name of each tensor in a file, and how its numbers are kept."""
+    if file.suffix == ".safetensors":
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - it is no dict
+                yield name, tensors.get_slice(name).get_dtype()
+        return
+    for name, tensor in torch.load(file, map_location="meta", weights_only=True).items():
+        yield name, str(tensor.dtype).removeprefix("torch.")
+
+
+def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:
+    """Raise UsageError for weights that are NaN or infinite; `besides` has the `id` of those that are known."""
+    weight: Any
+    for place, weight in model.named_parameters():
+        # Of a tensor that is split over processes, each looks at its own part.
+        values = weight.to_local() if hasattr(weight, "to_local") else weight
+        if id(weight) in besides or values.is_meta or values.dtype not in _NUMBERS or not values.numel():
+            continue
+        if not all(bool(end.isfinite()) for end in values.detach().aminmax()):
+            raise UsageError(
+                f"{name} has weights that are NaN or infinite: {place}",
+                expected="finite weights",
+                fix="save or download it again; --dtype bfloat16 or float32 where float16 is too narrow",
+            )

@@ -52,7 +52,7 @@ def frequencies(
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_powers_of_a_base(name: str) -> None:
+def test_the_closed_form(name: str) -> None:
     found, scaling = frequencies(name)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), CLOSED[name], rtol=2e-6, atol=0)

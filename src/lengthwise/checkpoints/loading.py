@@ -118,7 +118,7 @@ def _warn_of_emulation(dtype: str, name: str) -> None:
 def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    check_files(resolved, getattr(arguments["config"], "quantization_config", None))
+    check_files(resolved, getattr(config, "quantization_config", None))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,

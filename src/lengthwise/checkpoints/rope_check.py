@@ -75,6 +75,11 @@ def rope_faults(model: nn.Module) -> list[Fault]:
         faults.append(
             fault(BY_KEY["rope_type"], problem, "write one section of rope_parameters, without types")
         )
+    elif lost := lost_ropes(text):
+        problem = f"rope_parameters have {shown(lost)} beside the types of layers, and no layer has them"
+        faults.append(
+            fault(BY_KEY["rope_type"], problem, "write them into the section of each type of layer")
+        )
     for path, module, layer_type in rotaries(model):
         own = getattr(module, "config", text)
         # A part of a model may have a configuration of another class, with a rope of its own.
@@ -83,11 +88,6 @@ def rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"{path}.{found[1]}; the configuration says {described(ropes(config)[layer_type])}"
             fix = _FIXES.get(found[0], _REMAKE).replace("{path}", path)
             faults.append(fault(found[0], problem, fix))
-    if lost := lost_ropes(text):
-        problem = f"rope_parameters have {shown(lost)} beside the types of layers, and no layer has them"
-        faults.append(
-            fault(BY_KEY["rope_type"], problem, "write them into the section of each type of layer")
-        )
     for rope in ropes(text).values():
         factor = rope.get("factor") or 1
         if rope.get("rope_type", "default") == "default" and factor != 1:

@@ -19,12 +19,13 @@ from lengthwise.alignment import Objective
 from lengthwise.checkpoints.attention_layers import local_positions
 from lengthwise.checkpoints.embedded_models import write_converted
 from lengthwise.checkpoints.extending import extend
-from lengthwise.checkpoints.variants import add_saved_adapter
+from lengthwise.checkpoints.variants import add_saved_adapter, check_splits
 from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results
 from lengthwise.settings import Subject
 from lengthwise.subjects.caches import chosen_cache
+from lengthwise.testing import tiny_llama
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import read_recipe
@@ -102,8 +103,10 @@ NEWER: dict[str, Callable[[Path], Any]] = {
             str(folder),
         )
     ),
+    "tp_plan": lambda _: check_splits(tiny_llama().config),
     "FSDP": lambda _: AlignmentTrainer(None, SimpleNamespace(fsdp=True), objective=Objective(alpha=1.0)),  # type: ignore[arg-type]
 }
+NEWER["FSDP2"] = NEWER["FSDP"]
 
 
 def test_every_entry_of_the_table_is_tried() -> None:
@@ -113,9 +116,8 @@ def test_every_entry_of_the_table_is_tried() -> None:
 @pytest.mark.parametrize("what", NEWER)
 def test_what_an_older_version_fails_at_is_refused_with_the_version(what, monkeypatch, tmp_path):
     package, version, way = versions.NEWER[what]
-    monkeypatch.setattr(
-        versions.importlib.metadata, "version", lambda name: {package: f"{version}.dev0"}[name]
-    )
+    installed = {package: f"{version}.dev0"}
+    monkeypatch.setattr(versions.importlib.metadata, "version", lambda name: installed.get(name, "99"))
     with pytest.raises(MissingError, match=f"^{what} needs {package} {version} or newer; this is") as caught:
         NEWER[what](tmp_path)
     assert caught.value.fix == f"pip install '{package}>={version}', or {way}"

@@ -109,8 +109,13 @@ NEWER = {
     "reading GGUF files": _Since("transformers", "5.18", "llama.cpp:FILE.gguf, which llama.cpp reads"),
     # Before, the state of the optimizer is asked for on "cpu:1", which torch has no place for.
     "resuming in several processes without GPUs": _Since("transformers", "5.18", "resume in one process"),
-    # Older plugins take no version.
-    "FSDP": _Since("accelerate", "1.6", "train whole copies of the model"),
+    # Before, it takes no plan by name.
+    "tp_plan": _Since("transformers", "5.16", "device_map"),
+    # Before, the plugin gets neither the layers to wrap nor the offloading of fsdp_config.
+    "FSDP": _Since("transformers", "5.10", "train whole copies of the model"),
+    # The lowest that was found to shard as the plan of a training says: 1.6 gathers no whole weights, and with 1.7 to
+    # 1.12 the embedding was found whole.
+    "FSDP2": _Since("accelerate", "1.15", "train whole copies of the model"),
 }
 """What older versions fail at or do wrongly, and what no other call of theirs does rightly."""
 

@@ -70,11 +70,11 @@ def load_weights(
         if quantization is not None:
             given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
-            from transformers.distributed.configuration_utils import DistributedConfig
-
             from lengthwise.checkpoints.variants import check_splits
 
             check_splits(config.get_text_config())
+            from transformers.distributed.configuration_utils import DistributedConfig
+
             given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
         for layer in model.modules():

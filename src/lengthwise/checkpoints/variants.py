@@ -15,7 +15,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
 from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import process_count
-from lengthwise.versions import need
+from lengthwise.versions import need, need_newer
 
 # What torch says of an embedding or a head; PEFT saves those of a vocabulary that was resized.
 _OTHER_ROWS = re.compile(
@@ -27,6 +27,7 @@ _SHARED = ("vblora_vector_bank", "prompt_encoder", "tinylora_v", "unilora_theta_
 
 def check_splits(config: Any) -> None:
     """Raise UsageError unless transformers splits the layers of this text model over the processes of torchrun."""
+    need_newer("tp_plan")
     processes = process_count()
     if processes < 2:
         raise UsageError(

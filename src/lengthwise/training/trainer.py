@@ -103,6 +103,7 @@ class AlignmentTrainer(Trainer):
         self._parts = logged_parts(self.objective)
         if args.fsdp:
             need_newer("FSDP")
+            need_newer("FSDP2")
         check_direction(args)
         check_preparation(args, **trainer_arguments)
         for name in ("train_dataset", "eval_dataset"):

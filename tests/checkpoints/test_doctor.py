@@ -1,6 +1,5 @@
 """Each planted fault is found by its name, and every model that is as its configuration says is left in peace."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -354,12 +353,13 @@ class TestFolder:
         assert report["bos_added"] == single.startswith("<|begin|>")
         assert single.removesuffix(" $A").replace(" ", "") in "".join(report["notes"])
 
-    @pytest.mark.parametrize("number", [math.nan, math.inf, None])
+    @pytest.mark.parametrize("number", [65504.0, None])
     def test_logits_that_are_no_numbers(self, number: float | None, tmp_path: Path) -> None:
         model = tiny_llama(tie_word_embeddings=False)
         with torch.no_grad():
+            # The largest of float16: sums of its products are infinite there.
             model.lm_head.weight[3] = 0 if number is None else number
-        faults = examine(str(saved(model, tmp_path / "m")))["faults"]
+        faults = examine(str(saved(model.half(), tmp_path / "m")))["faults"]
         assert [each["fault"] for each in faults] == ["logits that are no numbers"] * (number is not None)
 
     def test_an_adapter_needs_its_model(self, folder: Path) -> None:

@@ -108,6 +108,17 @@ def test_a_share_stays_one():
     assert apart.ci_low < 0
 
 
+@pytest.mark.parametrize(("metric", "least"), [("perplexity", 1), ("longppl", 1), ("loss", 0)])
+def test_the_interval_of_two_documents_stays_where_the_number_can_be(metric: str, least: float):
+    row = replace(ROW, metric=metric)
+    of = (lambda totals: np.exp(ratio(totals))) if least else ratio
+    two = [("a", [0.1, 1]), ("b", [2.5, 1])]
+    found = estimate(Statistic.of(row, two, estimator=of))
+    assert found.ci_low == least
+    # Student's alone would reach below.
+    assert found.value - students_t(0.975, 1) * found.stderr < least
+
+
 def test_paired_interval_on_correlated_data():
     """The difference is 0.3 for every document but for a little noise, the documents differ by 1."""
     rng = np.random.default_rng(2)

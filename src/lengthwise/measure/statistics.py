@@ -37,6 +37,12 @@ _FEW = 12
 """Below so many documents an interval is at least Student's."""
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
+_ANY = (-math.inf, math.inf)
+_RANGES = {
+    **dict.fromkeys(("loss", "loss_key", "inverse_temperature"), (0.0, math.inf)),
+    **dict.fromkeys(("perplexity", "longppl"), (1.0, math.inf)),
+}
+"""Where numbers other than shares lie by nature, by metric: Student's interval around one may reach beyond."""
 
 Estimator = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
@@ -96,7 +102,7 @@ def estimate(statistic: Statistic) -> Row:
     documents are alike the standard error is exactly 0, whatever the sums were rounded to.
     """
     found = _estimates(statistic)
-    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]), bounded=_is_share(statistic))
+    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]), within=_range(statistic))
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
@@ -109,7 +115,7 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     rounding, difference = _ROUNDING * max(abs(one[0]), abs(other[0])), one - other
     if abs(difference[0]) <= rounding:
         difference[0] = 0.0
-    return _row(minuend, difference, rounding=rounding, bounded=False)
+    return _row(minuend, difference, rounding=rounding, within=_ANY)
 
 
 @lru_cache(maxsize=2)
@@ -134,15 +140,17 @@ def _estimates(statistic: Statistic) -> NDArray[np.float64]:
     return statistic.estimator(np.concatenate(parts))
 
 
-def _is_share(statistic: Statistic) -> bool:
-    """Whether a number lies between 0 and 1 by nature: a count of some among a count of all, in every document."""
+def _range(statistic: Statistic) -> tuple[float, float]:
+    """Where a number lies by nature. A share is a count of some among a count of all, in every document."""
     if statistic.row.unit != "share" or statistic.totals.shape[1] % 2:
-        return False
+        return _RANGES.get(statistic.row.metric, _ANY)
     some, all_of_them = statistic.totals[:, ::2], statistic.totals[:, 1::2]
-    return bool(((some >= 0) & (some <= all_of_them)).all())
+    return (0.0, 1.0) if ((some >= 0) & (some <= all_of_them)).all() else _ANY
 
 
-def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float, bounded: bool) -> Row:
+def _row(
+    statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float, within: tuple[float, float]
+) -> Row:
     value, resampled = float(estimates[0]), estimates[1:]
     documents = len(statistic.documents)
     row = replace(statistic.row, documents=documents)
@@ -161,8 +169,7 @@ def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: floa
     if documents < _FEW and row.unit != "tokens":
         half = students_t(0.975, documents - 1) * stderr
         low, high = min(low, value - half), max(high, value + half)
-        if bounded:
-            low, high = max(low, 0.0), min(high, 1.0)
+        low, high = max(low, within[0]), min(high, within[1])
     return replace(row, stderr=stderr, ci_low=float(low), ci_high=float(high))
 
 

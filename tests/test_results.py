@@ -72,6 +72,8 @@ def test_in_a_notebook() -> None:
     shown = results._repr_html_()
     assert shown.startswith("<p><b>m: sound up to 10,000 [9,600, 10,440] tokens;")
     assert 'data-value="7000"' in shown
+    assert repr(results).startswith("<Results of limit, ")
+    assert ": m: sound up to 10,000 [9,600, 10,440] tokens;" in repr(results)
     assert len(results.picture().axes) == 2
     assert results.picture("limit").axes[0].get_title(loc="left").startswith("Sound?")
     with pytest.raises(UsageError, match="did you mean 'limit'"):

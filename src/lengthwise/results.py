@@ -133,7 +133,7 @@ class Row:
 
 
 @_described
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Results:
     """Everything that a run found; `partial` if it was interrupted."""
 
@@ -153,9 +153,7 @@ class Results:
     """Versions, machine, command, and what the measurement adds (BOS, corpus, dtype, views)."""
     schema_version: int = SCHEMA_VERSION
     """Version of this shape; a reader refuses any other."""
-    records: SkipJsonSchema[dict[str, dict[str, Any]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    records: SkipJsonSchema[dict[str, dict[str, Any]]] = field(default_factory=dict, compare=False)
     """The finished items that the rows are made from, by key: those of `samples.jsonl`, not part of the JSON."""
 
     def __post_init__(self) -> None:
@@ -205,6 +203,10 @@ class Results:
             UsageError: the run has no picture of that name, or none at all.
         """
         return _faces().picture(self, name)
+
+    def __repr__(self) -> str:
+        """How an interpreter shows it: the sentence, and how many rows there are."""
+        return f"<Results of {self.kind}, {len(self.rows):,} rows: {_faces().sentence(self)}>"
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the sentence, then the headline numbers."""

@@ -1,4 +1,4 @@
-"""How a notebook shows the results of a run."""
+"""How a notebook, or an interpreter, shows the results of a run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def sentence(results: Results) -> str:
+    """The answer of a run in one sentence."""
+    from lengthwise.report.sentence import said
+
+    return said(results).sentence
+
+
 def html(results: Results) -> str:
     """The sentence, and the headline numbers folded under it."""
     from lengthwise.report.html import render_table
-    from lengthwise.report.sentence import said
     from lengthwise.report.tables import in_order, page_table
 
     table = page_table(in_order([row for row in results.rows if row.is_whole]))
-    return render_table(said(results).sentence, table)
+    return render_table(sentence(results), table)
 
 
 def picture(results: Results, name: str | None) -> Figure:

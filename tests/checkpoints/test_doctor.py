@@ -81,7 +81,7 @@ BROKEN: list[tuple[str, Callable[[Any], Any], str]] = [
     ("longrope", lambda rotary: setattr(rotary, "rope_type", "default"), "scaling dropped:"),
     ("yarn", lambda rotary: setattr(rotary, "attention_scaling", 1.0), UNSCALED),
     # Values that were not filled, and garbage.
-    ("default", lambda rotary: rotary.inv_freq.fill_(0.0), "no frequencies:"),
+    ("default", lambda rotary: rotary.inv_freq.fill_(0.0), "frequencies of zero:"),
     ("default", lambda rotary: rotary.inv_freq.fill_(float("nan")), "no frequencies:"),
     ("default", lambda rotary: rotary.inv_freq.fill_(-1.0), "no frequencies:"),
     ("llama3", lambda rotary: rotary.to("meta"), "no frequencies:"),

@@ -37,7 +37,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], int, tuple[str, ...]]] = {
         2,
         ("has ids up to 349, the model a vocabulary of 320",),
     ),
-    "weights that give NaN": (poisoned, 1, ("NaN or infinite", "fix: check the weights")),
+    "weights that are NaN": (poisoned, 2, ("NaN or infinite: model.norm.weight", "fix: save or download")),
     "a configuration without heads": (lambda folder: rewritten(folder, num_attention_heads=0), 2, ("own",)),
     "a configuration of no causal model": (
         lambda folder: rewritten(folder, model_type="bert", architectures=["BertForMaskedLM"]),

@@ -27,7 +27,7 @@ from lengthwise.machine import whole
 REFUSED = {
     "impossible settings": "no method of rope can mean them",
     "impossible window": "no token sees anything, itself included",
-    "no frequencies": "positions are not a number, or all alike",
+    "no frequencies": "positions are no numbers",
     "wrong number of frequencies": "some dimensions of a head would have no position",
     "adapter not loaded": "the numbers would be those of the base model",
 }

@@ -113,7 +113,9 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
     tensor = whole_tensor(module, name, getattr(module, name).detach())
     states = _states(module, layer_type, config, len(tensor))
     expected, scaling = states[0]
-    if tensor.is_meta or not bool((tensor.isfinite() & (tensor >= 0)).all() and tensor.any()):
+    if not tensor.is_meta and not tensor.any():
+        return "frequencies of zero", f"{name} has zeros alone (not filled after loading, or rope taken out)"
+    if tensor.is_meta or not bool((tensor.isfinite() & (tensor >= 0)).all()):
         return "no frequencies", f"{name} has none in it (not filled after loading): {tensor.flatten()[:3]}"
     actual = tensor.cpu().double()
     if actual.shape != expected.shape:

@@ -12,8 +12,7 @@ Key tokens go from the evaluator's tokenizer to the model's by their characters:
 token of the model is key if it lies wholly inside. The number of a corpus divides once: sum of losses over all key
 tokens by their number.
 
-The samples of a run hold the texts' places and the key tokens' characters, so another model can be measured on them
-without the evaluator.
+The samples of a run hold the key tokens' characters: another model can be measured on them without the evaluator.
 """
 
 from __future__ import annotations

@@ -2,11 +2,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.subjects import load
+from lengthwise.testing import save_tiny_model
+from tests.tiny_folders import rewritten
 
 Run = Callable[..., Any]
 
@@ -28,6 +31,14 @@ def test_extend_writes_a_model_that_loads(lengthwise: Run, model: str, tmp_path:
     with torch.no_grad():
         torch.testing.assert_close(plain(input_ids=ids).logits, loaded.model(input_ids=ids).logits)
     assert "what was done" in lengthwise("extend", model, "--method", "ntk", "--factor", 2, "--out", "n").out
+
+
+def test_what_nothing_reads_is_said_of_the_model_that_is_extended(
+    lengthwise: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    misspelt = rewritten(save_tiny_model(Path("own")), rope_thetta=5e5)
+    assert lengthwise("extend", misspelt, "--method", "yarn", "--factor", 2, "--out", "m").code == 0
+    assert "Did you mean rope_theta?" in caplog.text
 
 
 def test_a_dry_run_writes_nothing_and_says_the_same(lengthwise: Run, model: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from torch import nn
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.extension import Extension, plan_extension, read_extension, write_extension
+from lengthwise.checkpoints.faults import remarks
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import RECORD
@@ -22,6 +24,8 @@ from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, read_json, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
+
+logger = logging.getLogger(__name__)
 
 _HEADING = "## Context extension"
 
@@ -169,7 +173,10 @@ def save_extended(
     out = new_folder(out)
     rope_method(method, options)
     check_whole_weights(read_config(model), model)
-    weights, tokenizer, _ = load_weights(model, device="cpu")
+    weights, tokenizer, source = load_weights(model, device="cpu")
+    # They stay in what is written.
+    for each in remarks(weights, tokenizer, source=source):
+        logger.warning("%s: %s", model, each)
     extension = extend(
         weights, method, factor=factor, original_length=original_length, name=model, **(options or {})
     )

@@ -116,6 +116,8 @@ class AlignmentTrainer(Trainer):
             self.add_callback(before_each_step(self._stop_unless_finite))
         check_rows(self.data_collator, self.train_dataset, self.eval_dataset)
         self._refuse_what_is_not_supported()
+        # The Trainer divides by micro-batches itself; with transformers 5.2 to 5.4 accelerate would do so again.
+        self.accelerator.gradient_accumulation_steps = 1
         # Otherwise one process reads a stream and sends the others pieces of its batches; a geometry has no pieces.
         self.accelerator.dataloader_config.dispatch_batches = False
         # The Trainer's own count of labels is for losses that divide by it.

@@ -251,7 +251,10 @@ def lost_ropes(config: Any) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat.items()
-        if not isinstance(value, Mapping) and not any(rope.get(key) == value for rope in by_type.values())
+        # transformers 5.0 writes keys without a value beside the types.
+        if value is not None
+        and not isinstance(value, Mapping)
+        and not any(rope.get(key) == value for rope in by_type.values())
     }
 
 

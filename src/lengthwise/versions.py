@@ -114,7 +114,7 @@ NEWER = {
     # Before, the plugin gets neither the layers to wrap nor the offloading of fsdp_config.
     "FSDP": _Since("transformers", "5.10", "train whole copies of the model"),
     # The lowest that was found to shard as the plan of a training says: 1.6 gathers no whole weights, and with 1.7 to
-    # 1.12 the embedding was found whole.
+    # 1.12 a parameter was not split after training, on CPUs.
     "FSDP2": _Since("accelerate", "1.15", "train whole copies of the model"),
 }
 """What older versions fail at or do wrongly, and what no other call of theirs does rightly."""

@@ -63,7 +63,7 @@ def on_page_content(html: str, **_: Any) -> str:
 def _as_cards(table: re.Match[str]) -> str:
     """Give each cell the words of its heading, which the style sheet shows where a row is a card.
 
-    An empty first cell stands for the name above it.
+    Where the first cell of a row is empty, the row has the name of the row above.
     """
     names = [re.sub(r'<[^>]*>|"', "", heading) for heading in re.findall(r"<th\b[^>]*>(.*?)</th>", table[0])]
     if len(names) < 3:

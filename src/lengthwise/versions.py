@@ -105,7 +105,7 @@ NEWER = {
     "yarn in the layers of one type alone": _Since("transformers", "5.9", "another method"),
     # The first pass fails before.
     "longrope in the layers of one type alone": _Since("transformers", "5.21", "another method"),
-    # 5.17 reads the settings anew, and tokenizers as before: it fails on those without BOS, among others.
+    # 5.17 has a new reader for settings alone. Its old one, for tokenizers, fails on one without BOS, for example.
     "reading GGUF files": _Since("transformers", "5.18", "llama.cpp:FILE.gguf, which llama.cpp reads"),
     # Before, the state of the optimizer is asked for on "cpu:1", which torch has no place for.
     "resuming in several processes without GPUs": _Since("transformers", "5.18", "resume in one process"),

@@ -154,7 +154,6 @@ def test_what_is_written_and_not_obeyed_is_said_beside_the_numbers(case: str, tm
     assert found.rows[0].value is not None
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there it stays in 8 bits")
 def test_weights_in_8_bits_with_their_scales_are_read(tmp_path: Path) -> None:
     loaded = load(in_8_bits(tmp_path)["model"])
     name = "model.layers.0.mlp.up_proj.weight"

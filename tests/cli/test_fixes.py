@@ -71,7 +71,7 @@ def test_what_is_left_is_a_sentence() -> None:
 
 
 def test_card_does_not_tell_to_overwrite(lengthwise, model, text):
-    """Its run of `limit` goes on; of other settings it is refused, and card cannot replace it."""
+    """`card` resumes a run of `limit` with the same settings, and refuses others: it has no --overwrite."""
     pytest.importorskip("matplotlib")
     words = ("card", model, *text, "--max-length", 256, "--windows", 2, "--out", "made")
     assert lengthwise(*words, "--reference", 32).code == 0

@@ -195,7 +195,7 @@ def write_extension(config: Any, extension: Extension) -> None:
         LENGTH: extension.original_length,
     }
     rope = kept | (extension.to_hf_config() or custom)
-    # What stands beside the types would be read in place of theirs.
+    # transformers would read keys beside the types of layers in place of each type's own.
     types = {key: value for key, value in text.rope_parameters.items() if isinstance(value, Mapping)}
     text.rope_parameters = rope if layer_type is None else types | {layer_type: rope}
     # transformers' dynamic type reads L0 from max_position_embeddings.

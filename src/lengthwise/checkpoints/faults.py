@@ -23,6 +23,7 @@ from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults,
 from lengthwise.errors import UsageError, shown
 from lengthwise.files import read_json
 from lengthwise.machine import whole
+from lengthwise.text.same_ids import added_tokens
 
 REFUSED = {
     "impossible settings": "no method of rope can mean them",
@@ -77,17 +78,12 @@ def position_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
 def file_faults(source: str | None, text: Any, tokenizer: Any) -> list[Fault]:
     """How a configuration and a tokenizer differ from their files, where transformers passed over a key."""
     raw, declared = settings_of(source, "config.json"), settings_of(source, "tokenizer_config.json")
-    faults, added = _passed_over(raw, text), bos_added(tokenizer)
+    before, _ = added_tokens(tokenizer)
+    faults, added = _passed_over(raw, text), before.count(tokenizer.bos_token_id)
     if added > 1 or (declared.get("add_bos_token") and not added):
         problem = f"the tokenizer adds BOS {added} times to a text, and add_bos_token asks for one"
         faults.append(fault("wrong BOS", problem, "repair the post-processor in tokenizer.json"))
     return faults
-
-
-def bos_added(tokenizer: Any) -> int:
-    """How many BOS tokens it puts before a text."""
-    bos = tokenizer.bos_token_id
-    return 0 if bos is None else tokenizer("a").input_ids[:2].count(bos)
 
 
 def settings_of(source: str | None, file: str) -> dict[str, Any]:

@@ -181,7 +181,12 @@ def _states(module: Any, layer_type: str | None, config: Any, count: int) -> lis
     kind, theta, alpha = rope.get("rope_type", "default"), rope["rope_theta"], fixed_alpha(config, rope)
     if kind not in ROPE_INIT_FUNCTIONS or alpha:
         # The rotated width may be odd (GLM-4-MoE).
-        base = theta * alpha ** (count / (count - 1)) if alpha else theta
+        base = theta
+        if alpha:
+            from lengthwise.positions.rope import ntk_base
+
+            base = ntk_base(theta, 2 * count, alpha)
+        # `plain_frequencies` in one line: a plain model is measured without `lengthwise.positions`.
         powers = (torch.arange(0, width, 2).double() / width for width in (2 * count, 2 * count - 1))
         return [(base**-power, 1.0) for power in powers]
     read = int(getattr(module, name.replace("inv_freq", "max_seq_len_cached"), 0))

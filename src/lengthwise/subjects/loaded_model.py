@@ -57,8 +57,8 @@ class LoadedModel(Weights):
 
     def check_faults(self) -> None:
         """Raise UsageError for faults of the model with which no number would mean anything."""
-        # They are looked for once.
-        assert self.remarks is not None
+        # They are looked for once, and kept. No assert: `python -O` leaves those out.
+        _ = self.remarks
 
     @torch.no_grad()
     def read(self, readings: Sequence[Reading]) -> list[Read]:

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset
 
 from lengthwise.errors import UsageError
 from lengthwise.progress import progress
+from lengthwise.text.same_ids import added_tokens
 from lengthwise.text.tokens import LONG, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns
@@ -23,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 _MANY = 10_000
 """Rows from which on reading them shows its progress."""
-_SHORT = "lake"
-"""A text that shows what a tokenizer puts around one."""
 _CUT = "train_dataset=pair_windows(dataset, tokenizer, view), which cuts rows of any length"
 
 
@@ -189,15 +188,12 @@ class _Tokens:
 
     def _plain(self, text: str) -> Any:
         """The ids of a text with special tokens around it, which a long one gets apart: it is tokenized in pieces."""
-        with_all = self.tokenizer(text if len(text) < LONG else _SHORT, verbose=False)["input_ids"]
-        if len(text) < LONG:
-            return with_all
-        bare = self.tokenizer(_SHORT, add_special_tokens=False)["input_ids"]
-        begin = next((at for at in range(len(with_all)) if with_all[at : at + len(bare)] == bare), None)
-        if begin is None:
+        before, after = added_tokens(self.tokenizer) if len(text) >= LONG else ((), ())
+        # A tokenizer whose special tokens change those of the text has no `before` and `after`.
+        if len(text) < LONG or [*before] == self.tokenizer("a")["input_ids"]:
             return self.tokenizer(text, verbose=False)["input_ids"]
         [ids] = encode([text], self.tokenizer)
-        return np.concatenate([with_all[:begin], ids, with_all[begin + len(bare) :]]).astype(np.int64)
+        return np.concatenate([before, ids, after]).astype(np.int64)
 
     def _text(self, text: str) -> Any:
         ids, eos = self._plain(text), self.tokenizer.eos_token_id

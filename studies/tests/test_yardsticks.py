@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from lengthwise.training import read_recipe
 from lengthwise_studies.claims import HARMLESS, HARMS, HELPS
 from lengthwise_studies.paper.all_tables import TABLES
-from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, SMOLLM2
-from lengthwise_studies.paper.yardsticks import EFFECTS, no_second_books, untuned_lora
+from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES
+from lengthwise_studies.paper.yardsticks import EFFECTS, no_second_books
 
 CLAIMS = {f"{name}: {one.says}": one for name, table in TABLES.items() for one in table.claims}
 
@@ -53,15 +52,6 @@ def test_pg19_is_judged_where_the_second_text_is_books():
     for size, judged in ((LAPTOP, False), (PAPER, True), (SIZES["gpu"], True)):
         assert {claim.unless(size) == "" for claim in on_pg19} == {judged}
         assert (no_second_books(size) == "") == judged
-
-
-def test_lora_is_compared_where_its_rate_is_its_own():
-    assert not untuned_lora(LAPTOP)
-    assert untuned_lora(replace(LAPTOP, adapter_rate=None))
-    assert not untuned_lora(PAPER)
-    # All arms are LoRA there.
-    assert not untuned_lora(SMOLLM2)
-    assert not untuned_lora(replace(LAPTOP, changes=(), adapter_rate=None))
 
 
 def test_only_table_11_trains_lora_at_its_own_rate():

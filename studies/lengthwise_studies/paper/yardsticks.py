@@ -73,11 +73,3 @@ _OTHER_TEXTS = {"code": "PG19 is books; the second text at this scale is Python 
 def no_second_books(size: Any) -> str:
     """Why claims about PG19 are not judged at a size; "" where its second text is books."""
     return _OTHER_TEXTS.get(size.text_of("pg19"), "")
-
-
-def untuned_lora(size: Any) -> str:
-    """Why LoRA is not compared with full fine-tuning at a size; "" where each has a rate of its own."""
-    of_all = any(change.startswith("optimizer.learning_rate") for change in size.changes)
-    lora_alone = any(change.startswith("adapter.") for change in size.changes)
-    why = "LoRA has the learning rate of full fine-tuning here, tuned for neither"
-    return why if of_all and not lora_alone and size.adapter_rate is None else ""

@@ -69,6 +69,19 @@ def accidental_items(text: str) -> Iterator[str]:
             yield line
 
 
+def test_bold_ends_in_the_paragraph_in_which_it_begins():
+    """A renderer shows the stars of one that does not."""
+    open_ended = [(page.name, part) for page in PAGES for part in with_open_bold(prose(page))]
+    assert open_ended == []
+    assert list(with_open_bold("**one** and\n**two\n\n`2**3` | **three**\n")) == ["**one** and\n**two"]
+
+
+def with_open_bold(text: str) -> Iterator[str]:
+    for part in re.split(r"\n\s*\n|(?<=\|)\n", text):
+        if re.sub(r"`[^`\n]*`", "", part).count("**") % 2:
+            yield part
+
+
 def test_every_picture_says_what_it_shows():
     without = [(page.name, path) for page in PAGES for alt, path in pictures(page) if len(alt) < 10]
     assert without == []

@@ -62,9 +62,24 @@ def test_select() -> None:
     results = some_results()
     assert results.select(length=64) == [results.rows[0]]
     assert results.select(length=128, position=None) == [results.rows[2]]
-    assert results.select(metric="jeffreys") == []
+    assert results.select(distance=None) == results.rows
+    assert results.select(length=64, position=0) == []
     with pytest.raises(UsageError, match="did you mean 'length'"):
         results.select(lenght=64)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "near"),
+    [
+        ({"metric": "sec"}, "metric = 'sec'.*did you mean 'sce'"),
+        ({"length": 46}, "length = 46.*one of: 64, 128"),
+        ({"length": "64"}, "length = '64'.*did you mean 64"),
+        ({"distance": 5}, "distance = 5.*one of: nothing"),
+    ],
+)
+def test_a_value_that_no_row_has_is_refused_with_the_nearest(wanted: dict[str, Any], near: str) -> None:
+    with pytest.raises(UsageError, match=f"(?s){near}"):
+        some_results().select(**wanted)
 
 
 def test_in_a_notebook() -> None:

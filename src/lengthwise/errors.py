@@ -107,20 +107,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "DefaultCPUAllocator" in str(error)
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """The valid name that is closest to `name`, as a question, or a list of all.
+def nearest(name: object, valid: Iterable[Any]) -> str:
+    """The valid name or value that is closest to `name`, as a question, or a list of all.
 
     >>> nearest("alhpa", ["alpha", "length"])
     "did you mean 'alpha'?"
     >>> nearest("zzz", ["alpha", "length"])
     'one of: alpha, length'
     """
-    names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else "one of: " + ", ".join(names)
+    names = {str(each): each for each in sorted(valid)}
+    close = difflib.get_close_matches(str(name), names, n=1)
+    return f"did you mean {names[close[0]]!r}?" if close else "one of: " + (", ".join(names) or "nothing")
 
 
-def require_known(name: str, valid: Collection[str], problem: str, *, fix: str | None = None) -> None:
+def require_known(name: object, valid: Collection[Any], problem: str, *, fix: str | None = None) -> None:
     """Raise UsageError unless `name` is valid. Its message is the `problem`, the name, and the nearest valid name."""
     if name not in valid:
         raise UsageError(f"{problem} {name!r}", expected=nearest(name, valid), fix=fix)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -132,6 +133,11 @@ class Row:
         return None if self.p_holm is None else self.p_holm < SIGNIFICANCE
 
 
+def rows_with(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """Rows whose fields equal `wanted`, in order; there may be none."""
+    return [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+
+
 @_described
 @dataclass(kw_only=True, repr=False)
 class Results:
@@ -175,12 +181,15 @@ class Results:
     def select(self, **wanted: Any) -> list[Row]:
         """Rows whose fields equal `wanted`, in order: `results.select(task="limit", distance=64)`.
 
-        UsageError if a row has no such field.
+        None selects rows that do not have a field. UsageError for a field that no row has, or a value.
         """
         names = [each.name for each in fields(Row)]
-        for name in wanted:
+        for name, value in wanted.items():
             require_known(name, names, "a row has no field")
-        return [row for row in self.rows if all(getattr(row, k) == v for k, v in wanted.items())]
+            if value is not None:
+                known = [each for row in self.rows if (each := getattr(row, name)) is not None]
+                require_known(value, known, f"no row has {name} =")
+        return rows_with(self.rows, **wanted)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a table, one number a line; columns in which no row has anything are left out.

@@ -12,7 +12,7 @@ from pathlib import Path
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table, row_estimate
-from lengthwise.results import Results
+from lengthwise.results import Results, rows_with
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.far.studies import PARTS
 from lengthwise_studies.paired_claims import by_line
@@ -64,7 +64,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     picture = loss_by_position(drawn, name="extension-loss-by-position")
     trained = results.provenance["model"]["trained_length"]
     [length] = results.config["measures"]["perplexity"]["lengths"]
-    losses = results.select(task="perplexity", metric="loss", reference=None)
+    losses = rows_with(results.rows, task="perplexity", metric="loss", reference=None)
     whole = [row for row in losses if row.position is None]
     bins = [row for row in losses if row.position is not None]
     lines = by_line(bins, lambda row: f"{row.position}-{(row.position_end or 0) - 1}") | {"all": whole}

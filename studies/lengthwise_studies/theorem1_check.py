@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.report.html import Section
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
 from lengthwise_studies.computed import computed
 from lengthwise_studies.skeleton import Part, Study
@@ -176,7 +176,7 @@ def largest_ratios(scale: Scale) -> dict[str, float]:
 
 def _values(results: Results, arm: str, metric: str) -> dict[int, float]:
     """By test length."""
-    return {row.length or 0: row.value or 0.0 for row in results.select(arm=arm, metric=metric)}
+    return {row.length or 0: row.value or 0.0 for row in rows_with(results.rows, arm=arm, metric=metric)}
 
 
 def _printed_holds(results: Results) -> Decision:

@@ -29,7 +29,7 @@ from torch import Tensor
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import judge, verdict_table
 from lengthwise_studies.computed import computed
 from lengthwise_studies.section3.cells import SCALES, Scale
@@ -273,7 +273,7 @@ def growth_picture(results: Results) -> list[Picture]:
     """Error by test length for each task: exact, bounded, and measured on trained models."""
 
     def curve(task: str, arm: str) -> Curve:
-        rows = results.select(task=task, arm=arm, metric="mse")
+        rows = rows_with(results.rows, task=task, arm=arm, metric="mse")
         x, y = [row.length or 0 for row in rows], [row.value or 0 for row in rows]
         spans: dict[str, Any] = {"low": [row.ci_low for row in rows], "high": [row.ci_high for row in rows]}
         return Curve(label=arm, x=x, y=y, style=ARMS.index(arm), **spans)
@@ -303,7 +303,7 @@ def _table(results: Results) -> Table:
     for task, arm in product(TASKS, ARMS):
         cells: list[str | None] = [task, arm]
         for metric, length in (("train_loss", None), *(("mse", length) for length in shown)):
-            found = results.select(task=task, arm=arm, metric=metric, length=length)
+            found = rows_with(results.rows, task=task, arm=arm, metric=metric, length=length)
             cells.append(_shown(found[0]) if found else None)
         rows.append(cells)
     return Table(

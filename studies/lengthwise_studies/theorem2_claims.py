@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lengthwise.results import Results
+from lengthwise.results import Results, rows_with
 from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule
 
 TASKS = ("length", "sum", "mean")
@@ -14,7 +14,7 @@ LOWER, UPPER = "lower bound", "upper bound"
 
 
 def _errors(results: Results, task: str, arm: str) -> dict[int, float]:
-    rows = results.select(task=task, arm=arm, metric="mse")
+    rows = rows_with(results.rows, task=task, arm=arm, metric="mse")
     return {row.length or 0: row.value or 0.0 for row in rows}
 
 
@@ -43,7 +43,7 @@ def _as_printed(task: str, results: Results) -> Decision:
 def _is_best(task: str, results: Results) -> Decision:
     """The training loss of the paper's table beside that of the best one of rank 1."""
     papers, best = (
-        results.select(task=task, arm=arm, metric="train_loss")[0].value or 0.0
+        rows_with(results.rows, task=task, arm=arm, metric="train_loss")[0].value or 0.0
         for arm in (CORRECTED, RANK_ONE)
     )
     return f"loss {papers:.4g}, best {best:.4g}", HOLDS if papers <= best + 1e-6 else FAILS

@@ -16,7 +16,7 @@ from typing import Any
 from lengthwise.report.figures import loss_by_length
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table, row_estimate
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE, term
@@ -114,7 +114,7 @@ def differences_beside_plain(results: Results, *more: str) -> Table:
     seeds = len({row.seed for row in results.rows if row.reference is not None})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
     lines = {
-        arm: results.select(arm=arm, reference=None if arm == PLAIN else PLAIN)
+        arm: rows_with(results.rows, arm=arm, reference=None if arm == PLAIN else PLAIN)
         for arm in (PLAIN, SCE, ENTROPY, JEFFREYS, YARN, *more)
     }
     by_arm = arms_table(lines, NUMBERS, _cell)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from lengthwise.report.drawing import Picture, curve_picture, curves_of
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.arms import Measures, Scale
 from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.experiments import Experiment
@@ -97,7 +97,7 @@ class FarPart:
         gold = (
             "; gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
         )
-        arms = by_line(results.select(reference=None), _arm_and_seed)
+        arms = by_line(rows_with(results.rows, reference=None), _arm_and_seed)
         found["arms"] = arms_table(arms, shown, first_estimate, caption=f"Every arm{gold if tasks else ''}")
         compared = [row for row in results.rows if row.reference is not None]
         pairs = by_line(
@@ -115,7 +115,7 @@ class FarPart:
             found |= {name: table} if table.rows else {}
         for other in dict.fromkeys((reference, *(row.reference for row in compared))):
             name = "differences" if other == reference else f"differences from {other}"
-            differences = by_line(results.select(reference=other), _arm_and_seed)
+            differences = by_line(rows_with(results.rows, reference=other), _arm_and_seed)
             caption = f"Paired difference from {other}"
             found[name] = arms_table(differences, shown, first_estimate, caption=caption)
         for task in tasks:
@@ -149,7 +149,7 @@ def depth_pictures(results: Results) -> list[Picture]:
 
     pictures: list[Picture | None] = []
     for task in tasks_of(measures):
-        rows = results.select(task=task, metric="accuracy", reference=None)
+        rows = rows_with(results.rows, task=task, metric="accuracy", reference=None)
         panels = by_line(
             sorted((row for row in rows if row.depth is not None), key=lambda row: row.length or 0),
             lambda row: None if row.length is None else f"{row.length:,} tokens",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lengthwise.report.tables import Cell, Table
-from lengthwise.results import Results
+from lengthwise.results import Results, rows_with
 from lengthwise_studies.claims import OTHER
 from lengthwise_studies.paired_claims import range_over_seeds
 from lengthwise_studies.paper.methods import CLEX, ENTROPY, PLAIN, SCE, controlled_arms
@@ -87,7 +87,7 @@ def cost_table(results: Mapping[str, Results]) -> Table:
     rows: list[list[Cell]] = []
     for steps, (table, setting) in SOURCES.items():
         of = results.get(table)
-        differences = of.select(reference=setting.arm(PLAIN)) if of else []
+        differences = rows_with(of.rows, reference=setting.arm(PLAIN)) if of else []
         if of is None or not differences:
             continue
         cells: list[Cell] = []

@@ -11,7 +11,7 @@ from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.measure.comparison import comparison_of_kept
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.runs import read_run
-from lengthwise.samples import SampleLog
+from lengthwise.samples import FORMS, SampleLog
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.small_measurements import SMALL, TEXTS
 
@@ -88,3 +88,23 @@ def test_runs_of_which_another_version_kept_one(kind: str, tmp_path: Path) -> No
             comparison_of_kept(*(read_run(tmp_path / name) for name in "ab"))
         else:
             difference_of_runs([tmp_path / name for name in "ab"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_whose_fields_meant_something_else(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after_one(patch)
+        with pytest.raises(Interrupted):
+            measured(kind, tmp_path / "half")
+    measured(kind, tmp_path / "whole")
+    monkeypatch.setitem(FORMS, read_run(tmp_path / "whole").kind, 2)
+    for door in (
+        lambda: measured(kind, tmp_path / "half", resume=True),
+        lambda: read_run(tmp_path / "whole"),
+    ):
+        with pytest.raises(UsageError, match="of another version of lengthwise: line 1 is of form 1, not 2"):
+            door()
+    measured(kind, tmp_path / "half", overwrite=True)
+    assert read_run(tmp_path / "half").rows

@@ -142,6 +142,8 @@ def test_a_verb_says_it_once(folder: Path, lengthwise: Callable[..., Any], tmp_p
     [note] = [note for note in done.json["notes"] if "left out of the text" in note]
     for kind, count in LEFT_OUT.items():
         assert f"{count} {kind}" in note
+    # What nobody misses comes last.
+    assert all(note.index(kind) < note.index("hidden") for kind in LEFT_OUT if "hidden" not in kind)
     assert done.json["provenance"]["text"]["split_rule"] == "all documents"
 
 
@@ -202,6 +204,22 @@ def test_what_cannot_be_read_is_named_with_the_way_out_or_skipped_and_counted(na
     corpus = load_corpus(str(tmp_path), skip_unreadable=True)
     assert corpus.documents["good.txt"] == "good"
     assert corpus.left_out == {kind: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"text": "a"}\n\n{"text": "b"}\n', True),
+        ('{"text": "a"}', True),
+        ('{"text": "a"}\nand so on\n', False),
+        ("{curly} words\n", False),
+        ('["a"]\n', False),
+    ],
+)
+def test_rows_in_a_file_of_text_are_named(text: str, said: bool, tmp_path: Path, caplog: Any):
+    (tmp_path / "a.txt").write_text(text)
+    assert [*load_corpus(str(tmp_path / "a.txt")).documents.values()] == [text]
+    assert ("name it .jsonl" in caplog.text) is said
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])

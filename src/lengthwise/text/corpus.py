@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,15 +74,8 @@ class Corpus:
             return self
         documents: dict[str, str] = {}
         for own, messages in self.documents.items():
-            try:
+            with rendering(own):
                 documents[own] = tokenizer.apply_chat_template(json.loads(messages), tokenize=False)
-            # The template is a program of the model's authors.
-            except Exception as error:
-                raise UsageError(
-                    f"the messages of {own} do not become a text: {reason(error)}",
-                    expected="a tokenizer with a chat template that takes these messages",
-                    fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
-                ) from error
         rule, rest = self.split_rule, {"left_out": self.left_out, "whole": self.whole}
         return Corpus.of(self.name, documents, split=self.split, split_rule=rule, **rest)
 
@@ -134,11 +128,27 @@ class Corpus:
         return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts), whole, chat)
 
 
+@contextlib.contextmanager
+def rendering(own: str) -> Iterator[None]:
+    """Inside, a chat template writes the messages of `own`; UsageError if there is none, or it refuses them."""
+    try:
+        yield
+    # The template is a program of the model's authors.
+    except Exception as error:
+        raise UsageError(
+            f"the messages of {own} do not become a text: {reason(error)}",
+            expected="a tokenizer with a chat template that takes these messages",
+            fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
+        ) from error
+
+
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
     """The documents that give nothing to measure or train on, in words; `documents` are those with text."""
     if not left_out:
         return []
-    counts = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    # What nobody misses comes last.
+    by_interest = sorted(left_out.items(), key=lambda each: each[0].startswith("hidden"))
+    counts = ", ".join(f"{count} {why}" for why, count in by_interest)
     return [f"Documents and files left out of the text ({documents} documents have text): {counts}."]
 
 

@@ -11,7 +11,9 @@ import csv
 import gzip
 import importlib
 import io
+import itertools
 import json
+import logging
 import lzma
 import os
 import sys
@@ -22,6 +24,8 @@ from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
+
+logger = logging.getLogger(__name__)
 
 _NAME = 80
 """Characters of a column's name that a message shows: without a header, the name is a text."""
@@ -225,11 +229,25 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
 def _documents(name: str, file: Path, how: TextOptions) -> Iterator[tuple[str, Any]]:
     kind = _suffixes(file)[0]
     if kind in TEXTS:
-        yield name, _text(file, how)
+        text = _text(file, how)
+        if _holds_rows(text):
+            logger.warning(
+                "%s holds JSON lines, and is read as plain text; name it .jsonl for its rows", file
+            )
+        yield name, text
         return
     unit = "row" if kind in (".json", ".parquet") else "line"
     for number, row in READERS[kind](file, how):
         yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
+
+
+def _holds_rows(text: str) -> bool:
+    """Whether the first lines of a text are JSON objects."""
+    lines = [*itertools.islice(filter(str.strip, io.StringIO(text)), 3)]
+    try:
+        return bool(lines) and all(line.startswith("{") and json.loads(line) for line in lines)
+    except (ValueError, RecursionError):
+        return False
 
 
 def readable(

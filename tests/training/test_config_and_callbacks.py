@@ -11,7 +11,7 @@ from transformers import EarlyStoppingCallback, HfArgumentParser, Trainer, Train
 
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
-from lengthwise.measure import MEASUREMENTS, Misalignment, Perplexity, run
+from lengthwise.measure import MEASUREMENTS, Limit, Misalignment, Perplexity, run
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument, tokenize
 from lengthwise.training import (
@@ -217,6 +217,13 @@ def test_what_a_callback_cannot_measure_is_refused_before_training(documents, tm
     with pytest.raises(UsageError, match="characters"):
         tokens = tokenize(TEXTS, tiny_tokenizer())
         MeasureCallback(ours, MEASUREMENTS["longppl"].measurement(), tokens)
+    # What only the model and the text tell: positions, and how long the documents are.
+    for measurement, words in (
+        (Limit(max_length=64, reference=32), "too short to look for a limit"),
+        (Perplexity(lengths=(100_000,)), "a window needs"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            MeasureCallback(ours, measurement, TEXTS)
 
 
 def test_a_callback_that_no_evaluation_calls_says_so(documents, tmp_path, caplog):

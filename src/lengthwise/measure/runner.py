@@ -129,6 +129,24 @@ def run(
         return results
 
 
+def check_run(
+    measurement: Measurement, model: ModelLike, text: TextLike | TokenDocuments | None = None
+) -> Corpus | TokenDocuments | None:
+    """Refuse what `run` would refuse before it reads the first item; the text, in tokens where those are enough.
+
+    UsageError, MissingError: as `run`.
+    """
+    from lengthwise.subjects import as_model
+
+    spec = named_subject(measurement, model, text)
+    check_second(measurement, spec, in_memory=True)
+    given, first = text_of(measurement, spec, text), as_model(model)
+    named = text is None or isinstance(text, str | Path)
+    prepared = _Prepared(measurement, spec, given, first, open_second(measurement, first, None), cache=named)
+    prepared.check()
+    return given if measurement.reads != "tokens" else prepared.documents
+
+
 def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     """What `--dry-run` shows: settings, text, items, tokens, memory and time.
 

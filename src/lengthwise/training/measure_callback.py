@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.given import check_second, named_subject, text_of
-from lengthwise.measure.runner import run
-from lengthwise.text import tokenize
+from lengthwise.measure.runner import check_run, run
 from lengthwise.training.held_out import check_direction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import Trainer, TrainerControl, TrainerState
 
     from lengthwise.measure.measurement import Measurement
@@ -45,7 +46,7 @@ class MeasureCallback(TrainerCallback):
 
     Raises:
         UsageError: the Trainer has no tokenizer (`processing_class`), or `greater_is_better` for a loss; the text
-            cannot be read, or is not used.
+            cannot be read, or is not used; the measurement cannot work with this model and text.
     """
 
     def __init__(
@@ -60,12 +61,9 @@ class MeasureCallback(TrainerCallback):
         check_direction(trainer.args)
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
-        subject = named_subject(measurement, (trainer.model, self._tokenizer), text)
-        check_second(measurement, subject, in_memory=True)
-        self._text = text_of(measurement, subject, text)
-        # Once, and not at each measurement.
-        if self._text is not None and measurement.reads == "tokens":
-            self._text = tokenize(self._text, self._tokenizer)
+        with self._reading():
+            # Read and tokenized once, and not at each measurement.
+            self._text = check_run(measurement, (trainer.model, self._tokenizer), text)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Go before the callbacks that read the metrics, such as early stopping."""
@@ -87,16 +85,22 @@ class MeasureCallback(TrainerCallback):
         if self._every is None and not any(f"eval_{name}_loss" in metrics for name in others):
             metrics |= self._measured(control)
 
-    def _measured(self, control: TrainerControl) -> dict[str, float]:
-        """The numbers by their names, which are logged; NaN for one without a value."""
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The model in eval mode and in the Trainer's precision."""
         model: Any = self._trainer.model
         training = model.training
         model.eval()
         try:
             with self._trainer.accelerator.autocast():
-                done = run(self._measurement, (model, self._tokenizer), self._text)
+                yield
         finally:
             model.train(training)
+
+    def _measured(self, control: TrainerControl) -> dict[str, float]:
+        """The numbers by their names, which are logged; NaN for one without a value."""
+        with self._reading():
+            done = run(self._measurement, (self._trainer.model, self._tokenizer), self._text)
         found = {logged_name(row): row.value for row in done.rows if row.is_headline}
         # Logging clears the request for the step's own log.
         wanted = control.should_log

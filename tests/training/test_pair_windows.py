@@ -149,6 +149,44 @@ def test_what_gives_no_pair_is_refused():
         pair_windows([row], tokenizer(), VIEW)
 
 
+NO_TEXT: dict[str, tuple[Any, str]] = {
+    "a number": ([{"text": 5}], "'text' is a int, not text"),
+    "another form of chat": ([{"messages": [{"from": "human", "value": words(0)}]}], "'messages' is a list"),
+    "a preference": ([{"prompt": words(0), "chosen": "a", "rejected": "b"}], "no field 'completion'"),
+    "a template that refuses": ([{"messages": [{"role": "user"}]}], "do not become a text"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_a_row_that_is_no_text_is_named(name: str):
+    rows, says = NO_TEXT[name]
+    made = tokenizer()
+    made.chat_template = "{{ raise_exception('no content') }}"
+    with pytest.raises(UsageError, match=says):
+        pair_windows(rows, made, VIEW)
+
+
+def test_null_is_a_short_row(caplog: pytest.LogCaptureFixture):
+    null = {
+        "text": [{"text": None}],
+        "messages": [{"messages": None}],
+        "prompt": [{"prompt": None, "completion": None}],
+    }
+    for kind, rows in null.items():
+        given = [KINDS[kind][0](0), *rows]
+        expected = pair_windows(given[:1], tokenizer(), VIEW)
+        caplog.clear()
+        assert list(pair_windows(given, tokenizer(), VIEW)) == list(expected)
+        assert "1 of 2 rows are shorter" in caplog.text
+
+
+def test_chats_in_a_column_of_another_name():
+    chats = [KINDS["messages"][0](i) for i in (0, 2)]
+    renamed = [{"talk": row["messages"]} for row in chats]
+    given = pair_windows(renamed, tokenizer(), VIEW, text_field="talk")
+    assert list(given) == list(pair_windows(chats, tokenizer(), VIEW))
+
+
 def sft(folder: Path, data: Any, **changes: Any) -> Any:
     """SFTTrainer with its defaults, but for what keeps a test small."""
     trl = pytest.importorskip("trl")
@@ -170,10 +208,11 @@ CHATS = [KINDS["messages"][0](i) for i in (0, 1, 2)] * 4
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_trl_trains_with_its_defaults_on_all_rows_as_they_are(stream: bool, tmp_path: Path):
+def test_trl_trains_with_its_defaults_on_all_rows_as_they_are(stream: bool, tmp_path: Path, caplog: Any):
     data = Dataset.from_list(CHATS)
     made = pair_windows(data.to_iterable_dataset() if stream else data, tokenizer(), VIEW)
     trainer = sft(tmp_path, made)
+    assert caplog.text.count("left out") == 1
     columns = ("input_ids", "labels")
     given = [[row[name] for name in columns] for row in made]
     assert [[row[name] for name in columns] for row in trainer.train_dataset] == given
@@ -187,7 +226,10 @@ def test_trl_trains_with_its_defaults_on_all_rows_as_they_are(stream: bool, tmp_
         ({"packing": True}, None, "packing=True"),
         ({"packing": True, "packing_strategy": "wrapped"}, None, "packing=True"),
         ({"padding_free": True}, None, "padding_free=True"),
+        ({"eval_packing": True}, None, "eval_packing=True"),
         ({"max_length": 20}, None, "max_length=20"),
+        ({"assistant_only_loss": True}, None, "assistant_only=True"),
+        ({"completion_only_loss": False}, None, "completion_only_loss=False"),
         ({}, CHATS, "pair_windows"),
         ({}, [{"input_ids": [1] * SIZE}] * 9 + [{"input_ids": [1] * 9}], "9 tokens, others 23"),
         ({}, [{"input_ids": [1] * 300}] * 10, "300 tokens"),

@@ -11,6 +11,8 @@ from torch.utils.data import IterableDataset
 
 from lengthwise.errors import UsageError
 from lengthwise.progress import progress
+from lengthwise.text.corpus import rendering
+from lengthwise.text.local_files import text_of
 from lengthwise.text.same_ids import added_tokens
 from lengthwise.text.tokens import LONG, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
@@ -24,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 _MANY = 10_000
 """Rows from which on reading them shows its progress."""
-_CUT = "train_dataset=pair_windows(dataset, tokenizer, view), which cuts rows of any length"
+_SIZE = "_lengthwise_size"
+"""The attribute of a stream of stretches that says how long they are."""
+_CUT = "pair_windows(dataset, tokenizer, view) cuts rows of any length"
 
 
 def pair_windows(
@@ -38,7 +42,7 @@ def pair_windows(
 ) -> Any:
     """A data set of `input_ids` and `labels`, each row as long as a pair of windows of `view` needs.
 
-    A row of `dataset` has a text (which ends with EOS then), `messages` for the tokenizer's chat template, a `prompt`
+    A row of `dataset` has a text (which then ends with EOS), `messages` for the tokenizer's chat template, a `prompt`
     and a `completion` (texts or messages; only the completion is a target), or `input_ids` with `labels` or masks. It
     gives as many rows as fit into it. The rest of it is left out, and a row that is too short: a warning counts them,
     but for a stream, of which nobody knows the length.
@@ -47,7 +51,7 @@ def pair_windows(
         dataset: a `datasets.Dataset` or `IterableDataset`, or a list of rows.
         tokenizer: that of the model.
         view: how the windows are made; give the collator the same one.
-        text_field: the column with the text.
+        text_field: the column with the text, or with the messages of a chat.
         assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}.
         packing: join the rows first, so that windows cross from one text into the next and little is left out.
 
@@ -87,6 +91,7 @@ def pair_windows(
             fix="packing=True, which joins rows, or a shorter length",
         )
     if lengths is None:
+        setattr(cut, _SIZE, size)
         logger.warning(
             "a stream: rows under %d tokens, and what is left at the end of others, are left out", size
         )
@@ -119,6 +124,8 @@ def cut_streams(collator: Any, dataset: Any) -> Any:
     if not isinstance(collator, PairCollator) or not (maps or isinstance(dataset, IterableDataset)):
         return dataset
     _check_size_of(collator.view)
+    if getattr(dataset, _SIZE, None) == collator.view.longest_stretch:
+        return dataset
     if not maps:
         return _CutStream(dataset, collator.view.longest_stretch)
     columns: Any = getattr(dataset, "column_names", None)
@@ -170,12 +177,11 @@ class _Tokens:
         if "input_ids" in row:
             check_columns([row])
             return {**row}
-        if "messages" in row:
-            return self._chat(row["messages"], row)
         if "prompt" not in row:
-            return {"input_ids": self._text(row[self.text_field])}
-        prompt, completion = row["prompt"], row["completion"]
-        if isinstance(prompt, str):
+            value = _value(row, "messages" if "messages" in row else self.text_field)
+            return self._chat(value, row) if isinstance(value, list) else {"input_ids": self._text(value)}
+        prompt, completion = _value(row, "prompt"), _value(row, "completion")
+        if isinstance(prompt, str) and isinstance(completion, str):
             begin, item = self._plain(prompt), {"input_ids": self._text(prompt + completion)}
         else:
             begin = self._chat(prompt, row, add_generation_prompt=True, marked=False)["input_ids"]
@@ -204,9 +210,10 @@ class _Tokens:
     ) -> dict[str, Any]:
         marked = marked and self.assistant_only
         options |= {"tools": row.get("tools"), **(row.get("chat_template_kwargs") or {})}
-        made = self.tokenizer.apply_chat_template(
-            messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marked, **options
-        )
+        with rendering("a row"):
+            made = self.tokenizer.apply_chat_template(
+                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marked, **options
+            )
         item = {"input_ids": made["input_ids"]}
         if marked:
             item["assistant_masks"] = made["assistant_masks"]
@@ -216,6 +223,14 @@ class _Tokens:
                     fix="a template with {% generation %} around the assistant's turns, or assistant_only=False",
                 )
         return item
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    """The text or the messages in a column of a row, "" for null; UsageError for something else."""
+    value = text_of(row, name, where="a row of the data set")
+    if isinstance(value, UsageError):
+        raise UsageError(value.problem, expected=value.expected)
+    return value
 
 
 class _Stretches:
@@ -266,20 +281,24 @@ def check_preparation(
 ) -> None:
     """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
 
-    UsageError for packing, padding-free batches, a `max_length` that cuts rows, or rows without tokens.
+    UsageError for packing, padding-free batches, a `max_length` that cuts rows, targets that are chosen anew, or rows
+    without tokens.
     """
     if not isinstance(data_collator, PairCollator):
         return
-    size, most = data_collator.view.longest_stretch, getattr(args, "max_length", None)
-    wrong: dict[str, str] = {}
-    if getattr(args, "packing", False) or getattr(args, "eval_packing", False):
-        wrong["packing=True"] = "packing=False, and pair_windows(..., packing=True) to join texts"
-    if getattr(args, "padding_free", False):
-        wrong["padding_free=True"] = "padding_free=False: windows have no padding"
-    if most is not None and most < size:
-        wrong[f"max_length={most}"] = f"max_length=None: a pair of windows needs {size} tokens"
-    for problem, fix in wrong.items():
-        raise UsageError(f"{problem} changes the rows that windows are cut from", fix=fix)
+    size = data_collator.view.longest_stretch
+    whole = f"None: a pair of windows needs {size} tokens"
+    joined = "False, and pair_windows(..., packing=True) to join texts"
+    for name, changes, fix in (
+        ("packing", bool, joined),
+        ("eval_packing", bool, joined),
+        ("padding_free", bool, "False: windows have no padding"),
+        ("max_length", lambda most: most is not None and most < size, whole),
+        ("assistant_only_loss", bool, "False, and pair_windows(..., assistant_only=True)"),
+        ("completion_only_loss", lambda only: only is False, "None: rows of whole texts have no prompt"),
+    ):
+        if changes(value := getattr(args, name, None)):
+            raise UsageError(f"{name}={value} is not for rows that windows are cut from", fix=f"{name}={fix}")
     for dataset in _each([train_dataset, eval_dataset]):
         names = getattr(dataset, "column_names", None)
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"

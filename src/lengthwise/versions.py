@@ -113,8 +113,8 @@ NEWER = {
     "tp_plan": _Since("transformers", "5.16", "device_map"),
     # Before, the plugin gets neither the layers to wrap nor the offloading of fsdp_config.
     "FSDP": _Since("transformers", "5.10", "train whole copies of the model"),
-    # The lowest that was found to shard as the plan of a training says: 1.6 gathers no whole weights, and with 1.7 to
-    # 1.12 a parameter was not split after training, on CPUs.
+    # Before, a checkpoint of an adapter holds the share of the first process alone, and a run that is resumed from it
+    # goes on with the others' weights of the start, without a word.
     "FSDP2": _Since("accelerate", "1.15", "train whole copies of the model"),
 }
 """What older versions fail at or do wrongly, and what no other call of theirs does rightly."""

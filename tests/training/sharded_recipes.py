@@ -65,7 +65,7 @@ def tiny(name: str, folder: Path, *changes: str) -> Recipe:
     return read_recipe(name, [*sizes, *SIZES.get(name, ()), *changes])
 
 
-def sharded(recipe: Recipe, out: Path) -> None:
+def sharded(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run `recipe` in this process and the others, and note the memory of its state."""
     trainers: list[Any] = []
     make = build._RecipeTrainer.__init__
@@ -77,7 +77,7 @@ def sharded(recipe: Recipe, out: Path) -> None:
 
     build._RecipeTrainer.__init__ = on_cpus  # type: ignore[method-assign]
     try:
-        train(recipe, out)
+        train(recipe, out, resume=resume)
     finally:
         build._RecipeTrainer.__init__ = make  # type: ignore[method-assign]
     (trainer,) = trainers

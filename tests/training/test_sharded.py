@@ -16,7 +16,7 @@ from lengthwise.subjects import load
 
 @pytest.mark.slow
 def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(tmp_path, start_ranks):
-    """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
+    """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, an adapter, tensor parallelism."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
     sharded_recipes.inputs(two)
@@ -24,6 +24,8 @@ def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(tmp_path,
     errors = json.loads((two / "errors.json").read_text())
     # In fp32.
     assert errors.pop("tensor parallel")["losses"] <= 1e-5
+    # accelerate 1.14 gives the share of one process back: 1e-4 and more.
+    assert errors.pop("adapters")["resumed"] <= 1e-6
     assert errors.keys() == sharded_worker.WAYS.keys()
     for way, measured in errors.items():
         for name, error in measured.items():

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import inspect
 import itertools
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +25,7 @@ from lengthwise.checkpoints.extension import (
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers
+from lengthwise.checkpoints.stored_weights import weight_files
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
 from lengthwise.positions.attention_methods import QueryScale
@@ -310,18 +310,15 @@ def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tenso
     """The tensors of these names that a safetensors checkpoint has."""
     from safetensors import safe_open
 
-    index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
-    shards = (
-        {"model.safetensors"} if index is None else {*json.loads(index.read_bytes())["weight_map"].values()}
-    )
     found: dict[str, Tensor] = {}
-    for shard in sorted(shards):
-        if (file := checkpoint_file(resolved.location, shard, **resolved.where)) is not None:
-            with safe_open(file, framework="pt") as tensors:
-                for saved, name in itertools.product(tensors.keys(), names):
-                    # A model with towers saves its language model under another name than it has in memory.
-                    if saved == name or (saved.endswith(_tail(name)) and name not in found):
-                        found[name] = tensors.get_tensor(saved)
+    for file in weight_files(resolved):
+        if file.suffix != ".safetensors":
+            continue
+        with safe_open(file, framework="pt") as tensors:
+            for saved, name in itertools.product(tensors.keys(), names):
+                # A model with towers saves its language model under another name than it has in memory.
+                if saved == name or (saved.endswith(_tail(name)) and name not in found):
+                    found[name] = tensors.get_tensor(saved)
     return found
 
 

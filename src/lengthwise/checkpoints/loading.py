@@ -82,12 +82,6 @@ def load_weights(
                 # On processors with AVX512-BF16, bitsandbytes repacks 4-bit weights in the first pass in evaluation
                 # mode. The product is then faster, rounds differently and has no gradient, also in later training.
                 layer.support_avx512bf16_for_cpu = False
-        if getattr(model.config.get_text_config(), RECORD, None) is not None:
-            # Few models are extended.
-            from lengthwise.checkpoints.extending import restore_extension
-
-            restore_extension(model, resolved)
-            check_finite(model, resolved.name)
         tokenizer = read_tokenizer(resolved)
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
@@ -132,6 +126,11 @@ def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any
     except Exception as error:
         raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
+    if getattr(model.config.get_text_config(), RECORD, None) is not None:
+        # Few models are extended.
+        from lengthwise.checkpoints.extending import restore_extension
+
+        restore_extension(model, resolved)
     # First: nothing is equal to NaN.
     check_finite(model, resolved.name)
     check_weights(model, resolved, info)

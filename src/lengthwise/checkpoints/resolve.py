@@ -35,15 +35,18 @@ class ResolvedModel:
         return f"{self.location}@{self.revision}" if self.revision else self.location
 
     @property
-    def where(self) -> dict[str, Any]:
-        """Which files of the location are meant."""
+    def _where(self) -> dict[str, Any]:
         return {"revision": self.revision or "main", "local_files_only": self.local_files_only}
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of `from_pretrained` besides the location."""
         # Without the last, transformers asks on standard input whether to run code that the model brings.
-        return {**self.where, "trust_remote_code": False}
+        return {**self._where, "trust_remote_code": False}
+
+    def file(self, name: str) -> Path | None:
+        """One of its files; None if it has none of this name."""
+        return checkpoint_file(self.location, name, **self._where)
 
 
 def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD
-from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file
+from lengthwise.checkpoints.resolve import ResolvedModel
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
 
@@ -39,17 +39,13 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
 
     Or if config.json claims a `quantization`, and no tensor of the files has fewer than 16 bits.
     """
-
-    def has(name: str) -> bool:
-        return checkpoint_file(resolved.location, name, **resolved.where) is not None
-
-    if has("adapter_config.json"):
+    if resolved.file("adapter_config.json") is not None:
         raise UsageError(
             f"{resolved.name} holds a model and an adapter of PEFT, which transformers would add to it",
             expected="a model alone, or a model and an adapter in a folder of its own",
             fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
         )
-    index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
+    index = resolved.file("model.safetensors.index.json")
     shards: set[str] = set()
     if index is not None:
         # A damaged index is named where the weights are loaded.
@@ -59,8 +55,8 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
     if (
         shards
         and "model.safetensors" not in shards
-        and has("model.safetensors")
-        and any(map(has, sorted(shards)))
+        and resolved.file("model.safetensors") is not None
+        and any(map(resolved.file, sorted(shards)))
     ):
         raise UsageError(
             f"{resolved.name} has its weights twice: in model.safetensors, and in the files that its index names",
@@ -70,10 +66,7 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
     claims = vars(quantization) if hasattr(quantization, "__dict__") else quantization or {}
     if not claims or claims.get("quantization_mode") == "online" or claims.get("format") == "dense":
         return
-    files = (
-        checkpoint_file(resolved.location, name, **resolved.where)
-        for name in sorted(shards) or ["model.safetensors"]
-    )
+    files = map(resolved.file, sorted(shards) or ["model.safetensors"])
     if all(file is not None and _is_whole(file) for file in files):
         raise UsageError(
             f"config.json of {resolved.name} claims quantized weights, and its files have 16 bits or more",
@@ -215,17 +208,13 @@ def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
 
 def weight_files(resolved: ResolvedModel) -> list[Path]:
     """The files of weights that transformers reads, of a model that was loaded: safetensors before pickles."""
-
-    def file(name: str) -> Path | None:
-        return checkpoint_file(resolved.location, name, **resolved.where)
-
     for single, index in (("model.safetensors",) * 2, ("pytorch_model.bin",) * 2):
         index += ".index.json"
-        if (found := file(single)) is not None:
+        if (found := resolved.file(single)) is not None:
             return [found]
-        if (found := file(index)) is not None:
+        if (found := resolved.file(index)) is not None:
             shards = sorted({*json.loads(found.read_bytes())["weight_map"].values()})
-            return [each for each in map(file, shards) if each is not None]
+            return [each for each in map(resolved.file, shards) if each is not None]
     return []
 
 

@@ -69,7 +69,6 @@ class Pieces(LlamaCpp):
 
     def __init__(self, of: LoadedModel, size: int) -> None:
         self.of, self.size, self.vocab_size, self.tokenizer, self.readings = of, size, 320, of.tokenizer, 0
-        self._being_read = []
 
     def logits(self, view: np.ndarray, first: int) -> Iterator[torch.Tensor]:
         self.readings += 1
@@ -103,7 +102,7 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(size, first, monke
 def test_texts_that_are_read_side_by_side(room: int, monkeypatch: pytest.MonkeyPatch):
     """Its one cache holds one text: a text that gives way is read to its end, or once more where that is too much."""
     monkeypatch.setattr("lengthwise.subjects.rows.chunk_rows", lambda *_: 7)
-    monkeypatch.setattr("lengthwise.subjects.rows.HELD_BYTES", room)
+    monkeypatch.setattr("lengthwise.subjects.llama_cpp.HELD_BYTES", room)
     model = in_memory()
     ids = np.random.default_rng(0).integers(1, 320, (3, 40))
     readings, pieces = [Reading(tokens=each, want=Want.ROWS) for each in ids], Pieces(model, 8)

@@ -27,7 +27,7 @@ from lengthwise.progress import advance
 from lengthwise.settings import Subject
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
 from lengthwise.subjects.rounding import beginning
-from lengthwise.subjects.rows import Rows, naming_bad_logits, streamed_rows
+from lengthwise.subjects.rows import Rows, naming_bad_logits
 from lengthwise.subjects.writing import Replies
 from lengthwise.text import tokenizer_fingerprint
 
@@ -50,6 +50,8 @@ ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
 _BLOCKS, _BLOCK = 1024, 4096
 """Blocks of the file that a fingerprint reads, and the bytes of each."""
+HELD_BYTES = 2**30
+"""The most bytes of logits held for a text while another one is read; a longer text is read again."""
 _ERROR = 4
 """The level of errors in llama.cpp's log."""
 _LOG: list[Any] = []
@@ -75,6 +77,8 @@ class LlamaCpp:
     dtype: str | None = None
     # What a file says of its rope is set for the whole context.
     rope_by_length: str | None = None
+    being_read: weakref.ref[_Stream] | None = None
+    """The text that the context holds."""
 
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
         self.name = subject.model
@@ -110,7 +114,6 @@ class LlamaCpp:
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
-        self._being_read = list[Any]()
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if no context of `tokens` tokens can be made."""
@@ -159,12 +162,7 @@ class LlamaCpp:
 
     def _rows(self, tokens: NDArray[Any], begin: int = 0) -> Rows:
         """The rows after the tokens [T] of a text, from `begin` on."""
-        return streamed_rows(
-            lambda row: self.logits(tokens, begin + row),
-            len(tokens) - begin,
-            self.vocab_size,
-            self._being_read,
-        )
+        return Rows(_Stream(self, tokens, begin).logits, len(tokens) - begin, self.vocab_size)
 
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""
@@ -289,6 +287,35 @@ class LlamaCpp:
 
     def _last_words(self) -> str:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
+
+
+class _Stream:
+    """The logits of one text in order, a few rows at a time; those that were handed on are not kept."""
+
+    def __init__(self, model: LlamaCpp, tokens: NDArray[Any], begin: int) -> None:
+        self._model, self._tokens, self._begin = model, tokens, begin
+        self._next = -1
+
+    def logits(self, rows: slice) -> Tensor:
+        if rows.start != self._next:
+            if (before := self._model.being_read) is not None and (other := before()) is not None:
+                other._step_aside()
+            self._model.being_read = weakref.ref(self)
+            self._logits = self._model.logits(self._tokens, self._begin + rows.start)
+            self._held = torch.empty((0, self._model.vocab_size))
+        n = rows.stop - rows.start
+        while len(self._held) < n:
+            self._held = torch.cat([self._held, next(self._logits)])
+        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
+        return found
+
+    def _step_aside(self) -> None:
+        """Make room for another text: read on to the end, or, if that is too much to hold, begin again later."""
+        left = len(self._tokens) - self._begin - self._next
+        if 4 * self._model.vocab_size * left <= HELD_BYTES:
+            self._held = torch.cat([self._held, *self._logits])
+        else:
+            self._next = -1
 
 
 def rope_settings(scaling: str | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.task import fit
-from lengthwise.subjects import LoadedModel, load, target_losses
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 from tests.gguf_files import write_gguf
@@ -175,7 +175,7 @@ class TestGemma3:
         for bos_id in (2, None):
             views = [view(w.ids, 0, 512, bos_id) for w in sample_windows(documents, 512, count=2)]
             rows = [gemma3.hidden_states(torch.from_numpy(ids)[None])[0, :-1] for ids in views]
-            found = [target_losses(gemma3, each, ids[1:]) for each, ids in zip(rows, views, strict=True)]
+            found = [gemma3.rows(each).losses(ids[1:]) for each, ids in zip(rows, views, strict=True)]
             losses[bos_id] = torch.cat(found).mean().item()
         # Two windows in fp32: 3.56 with BOS, 4.49 without.
         assert losses[2] == pytest.approx(3.56, abs=0.05)

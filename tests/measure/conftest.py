@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lengthwise.subjects import LoadedModel
+from lengthwise.subjects.loaded_model import SIDE_BY_SIDE
 from lengthwise.subjects.proof import Proofs
 from lengthwise.subjects.reading import ReadingPath
-from lengthwise.subjects.weights import SIDE_BY_SIDE
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
 from tests.readings import in_memory

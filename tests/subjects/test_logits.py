@@ -4,7 +4,7 @@ import torch
 
 from lengthwise.checkpoints import NonFiniteLogits, head
 from lengthwise.errors import LengthwiseError
-from lengthwise.subjects import LoadedModel, naming_bad_logits, target_losses
+from lengthwise.subjects import LoadedModel, naming_bad_logits
 from tests.readings import in_memory
 
 VOCABULARY = 320
@@ -28,10 +28,10 @@ def test_target_losses_are_the_model_s_own(model: LoadedModel, rows: int):
     with torch.no_grad():
         logits = model.model(input_ids=tokens).logits[0, :-1]
     expected = torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="none")
-    found = target_losses(model, hidden, tokens[0, 1:].numpy().astype(np.int32))
+    found = model.rows(hidden).losses(tokens[0, 1:].numpy().astype(np.int32))
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, expected.double(), rtol=1e-5, atol=1e-5)
-    assert torch.equal(found, target_losses(model, hidden, tokens[0, 1:]))
+    assert torch.equal(found, model.rows(hidden).losses(tokens[0, 1:]))
 
 
 @pytest.mark.usefixtures("three_rows_a_chunk")
@@ -39,8 +39,12 @@ def test_target_losses_are_the_model_s_own(model: LoadedModel, rows: int):
 def test_bad_logits_are_named(model: LoadedModel, value: float):
     hidden = torch.zeros(10, 32)
     hidden[7] = value
-    with pytest.raises(NonFiniteLogits) as caught, naming_bad_logits(model, "a text"):
-        target_losses(model, hidden, np.arange(10), first=100)
+    with (
+        pytest.raises(NonFiniteLogits) as caught,
+        naming_bad_logits(model, "a text"),
+        head.locating_bad_logits(100),
+    ):
+        model.rows(hidden).losses(np.arange(10))
     error = caught.value
     assert isinstance(error, LengthwiseError)
     assert (error.position, error.model, error.text) == (107, "tiny", "a text")

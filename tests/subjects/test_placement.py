@@ -11,7 +11,7 @@ from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import check_splits
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
-from lengthwise.subjects import load, target_losses
+from lengthwise.subjects import load
 from lengthwise.subjects.pieces import PieceReader
 from lengthwise.subjects.plan import layers_to_quantize, reading_cost
 from lengthwise.testing import save_tiny_model
@@ -43,7 +43,7 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     assert spread.device == torch.device("cpu")
     hidden = spread.hidden_states(IDS)
     torch.testing.assert_close(hidden, whole.hidden_states(IDS))
-    losses = [target_losses(model, hidden[0, :-1], IDS[0, 1:]) for model in (whole, spread)]
+    losses = [model.rows(hidden[0, :-1]).losses(IDS[0, 1:]) for model in (whole, spread)]
     torch.testing.assert_close(*losses, rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(PieceReader(spread).read(IDS), PieceReader(whole).read(IDS))
     assert spread.fingerprint() == whole.fingerprint()

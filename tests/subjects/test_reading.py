@@ -15,7 +15,7 @@ from lengthwise.errors import UsageError
 from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
 from lengthwise.subjects import pieces as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
-from lengthwise.subjects.weights import SIDE_BY_SIDE
+from lengthwise.subjects.loaded_model import SIDE_BY_SIDE
 from lengthwise.testing import tiny_llama
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 from tests.readings import in_memory

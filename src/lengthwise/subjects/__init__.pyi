@@ -16,4 +16,3 @@ from lengthwise.subjects.reading import Reading as Reading
 from lengthwise.subjects.reading import Want as Want
 from lengthwise.subjects.rows import Rows as Rows
 from lengthwise.subjects.rows import naming_bad_logits as naming_bad_logits
-from lengthwise.subjects.weights import target_losses as target_losses

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack
@@ -27,9 +27,10 @@ from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
-from lengthwise.subjects.weights import Weights, target_losses
+from lengthwise.subjects.weights import Weights
 from lengthwise.text import tokenizer_fingerprint
 
+SIDE_BY_SIDE = "reading of several texts side by side"
 IN_MEMORY = "memory"
 """The source of a model that was not loaded here."""
 SAMPLED = 1024
@@ -72,17 +73,34 @@ class LoadedModel(Weights):
                 states = [read_with_branches(self, each) for each in batch]
             else:
                 tokens = torch.from_numpy(np.stack([each.tokens for each in batch]).astype(np.int64))
-                states = [(text, ()) for text in self.read_along(tokens)]
+                states = [(text, ()) for text in self._read_along(tokens)]
             for reading, (text, branches) in zip(batch, states, strict=True):
                 with locating_bad_logits(view=len(found)):
                     found.append(self._answer(reading, text, branches))
         return found
 
-    def in_pieces(self, ids: Tensor) -> Tensor:
-        """See `Weights.in_pieces`."""
-        from lengthwise.subjects.pieces import in_pieces
+    def _read_along(self, ids: Tensor) -> Tensor:
+        """What `self.head.logits` takes for every token of `ids` [B, T], read along `self.path`.
 
-        return in_pieces(self, ids)
+        Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache of
+        the path cannot be made for this model, or cannot be continued.
+        """
+        read = self.hidden_states
+        if not self.path.in_one_pass:
+            from lengthwise.subjects.pieces import in_pieces
+
+            read = partial(in_pieces, self)
+        if len(ids) == 1:
+            return read(ids)
+        kept: list[Tensor] = []
+
+        def fast() -> Tensor:
+            kept.append(read(ids))
+            return kept[0][-1]
+
+        if self.proofs.take(SIDE_BY_SIDE, ids.numel(), fast, lambda: read(ids[-1:])[0], name=self.name):
+            return kept[0]
+        return torch.cat([read(row[None]) for row in ids])
 
     def _answer(self, reading: Reading, text: Tensor, branches: Sequence[Tensor]) -> Read:
         """What is wanted of a reading, from what the head takes for its tokens and for those of its branches."""
@@ -97,7 +115,8 @@ class LoadedModel(Weights):
         own = zip(branches, reading.branches, strict=True)
         ends = torch.cat([states[len(states) - len(each.labels) :] for states, each in own])
         labels = np.concatenate([each.labels for each in reading.branches])
-        found = target_losses(self, ends, labels, first=reading.branches[0].place)
+        with locating_bad_logits(reading.branches[0].place):
+            found = self.rows(ends).losses(labels)
         return Read(losses=losses, branches=found.split([len(each.labels) for each in reading.branches]))
 
     def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
@@ -111,7 +130,7 @@ class LoadedModel(Weights):
         """See `Predictor.again`: weights are rounded otherwise (`lengthwise.subjects.rounding`)."""
         from lengthwise.subjects.rounding import read_otherwise
 
-        return read_otherwise(self, reading, read, dtype or self.dtype)
+        return read_otherwise(self, reading, read, dtype or self.dtype, again=self.read)
 
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the weights (adapter included), the configuration and the tokenizer."""

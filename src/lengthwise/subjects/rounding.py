@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,9 +50,17 @@ def beginning(reading: Reading) -> Reading:
 
 
 @torch.no_grad()
-def read_otherwise(model: Weights, reading: Reading, read: Read, dtype: str) -> list[tuple[Read, Read]]:
-    """See `Predictor.again`; `read` has the rows of a model whose weights are here."""
-    tokens = torch.from_numpy(beginning(reading).tokens[None])
+def read_otherwise(
+    model: Weights,
+    reading: Reading,
+    read: Read,
+    dtype: str,
+    *,
+    again: Callable[[Sequence[Reading]], list[Read]],
+) -> list[tuple[Read, Read]]:
+    """See `Predictor.again`; `read` has the rows of a model whose weights are here, and `again` is its `read`."""
+    part = beginning(reading)
+    tokens = torch.from_numpy(part.tokens[None])
 
     def rows(hidden: Tensor) -> Read:
         return Read(rows=model.rows(hidden))
@@ -63,7 +71,7 @@ def read_otherwise(model: Weights, reading: Reading, read: Read, dtype: str) -> 
     if not model.path.in_one_pass:
         # Values that rounding moves to another step of a quantized cache move by far more than rounding: so the
         # rounded reading below is without the cache. What the path itself does not repeat counts, too.
-        pairs = [(plain, rows(model.read_along(tokens)[0]))]
+        pairs = [(plain, again([part])[0])]
         plain = rows(model.hidden_states(tokens)[0])
     with _rounded(model.model, getattr(torch, dtype)):
         pairs.append((plain, rows(model.hidden_states(tokens)[0])))

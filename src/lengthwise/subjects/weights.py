@@ -18,7 +18,6 @@ from lengthwise.checkpoints.head import (
     find_head,
     hidden_states_for,
     is_quantized,
-    locating_bad_logits,
 )
 from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
@@ -37,11 +36,8 @@ from lengthwise.subjects.reading import ReadingPath
 from lengthwise.subjects.rows import Rows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.checkpoints.extension import Extension
 
-SIDE_BY_SIDE = "reading of several texts side by side"
 _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
 
@@ -167,29 +163,6 @@ class Weights:
             self.check_blind(input_ids, hidden)
         return hidden
 
-    def read_along(self, ids: Tensor) -> Tensor:
-        """What `self.head.logits` takes for every token of `ids` [B, T], read along `self.path`.
-
-        Texts of one length go side by side where that gives what each gives by itself. UsageError if the cache of
-        the path cannot be made for this model, or cannot be continued.
-        """
-        read = self.hidden_states if self.path.in_one_pass else self.in_pieces
-        if len(ids) == 1:
-            return read(ids)
-        kept: list[Tensor] = []
-
-        def fast() -> Tensor:
-            kept.append(read(ids))
-            return kept[0][-1]
-
-        if self.proofs.take(SIDE_BY_SIDE, ids.numel(), fast, lambda: read(ids[-1:])[0], name=self.name):
-            return kept[0]
-        return torch.cat([read(row[None]) for row in ids])
-
-    def in_pieces(self, ids: Tensor) -> Tensor:
-        """As `read_along`, by several passes; `LoadedModel` has it, because `pieces` is above this file."""
-        raise NotImplementedError
-
     def plain_pass(self, tokens: Any) -> Tensor:
         """What the head takes for every token of a text [T, ...], read in one pass."""
         return self.hidden_states(torch.from_numpy(np.array(tokens, dtype=np.int64))[None])[0]
@@ -218,20 +191,6 @@ class Weights:
     def at_head(self, hidden: Tensor) -> Tensor:
         """Hidden states on the device of the output head, which may be another than that of the last layer."""
         return hidden.to(self.head.weight.device) if isinstance(self.head, Head) else hidden
-
-
-def target_losses(
-    model: Weights, hidden: Tensor, labels: NDArray[np.integer] | Tensor, *, first: int = 0
-) -> Tensor:
-    """-log p(label) of every row: fp64 [N], nats, on the CPU.
-
-    Args:
-        model, hidden: what `model.hidden_states` gave, [N, ...].
-        labels: the token that follows each row, [N].
-        first: position of the first row in the text, from which that of a NonFiniteLogits counts.
-    """
-    with locating_bad_logits(first):
-        return model.rows(hidden).losses(labels)
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import in_step, jeffreys
 from lengthwise.measure.measurement import in_groups
 from lengthwise.subjects.proof import differs
-from lengthwise.subjects.weights import target_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +92,7 @@ def losses_keeping(
         return [np.empty(0) for _ in kept]
     contexts = [context(target, short, some) for _, target, some in every]
     rows = read_contexts(model, [ids for ids, *_ in every], contexts, batch_size=batch_size)
-    losses = target_losses(model, rows, np.array([ids[target] for ids, target, _ in every])).numpy()
+    losses = model.rows(rows).losses(np.array([ids[target] for ids, target, _ in every])).numpy()
     return np.split(losses, np.cumsum([len(sets) for sets in kept])[:-1])
 
 

@@ -13,19 +13,25 @@ import torch
 from gguf import GGUFReader
 from torch import Tensor
 
-from lengthwise.checkpoints.gguf_rope import DIVISORS, rope_settings
-from lengthwise.checkpoints.position_limits import frequency_names
+from lengthwise.checkpoints.position_limits import LENGTH, frequency_names, ropes
 from lengthwise.checkpoints.rope_check import rope_faults, rotaries
 from lengthwise.errors import UsageError, shown
+from lengthwise.positions.rope import Rope, llama3, plain_frequencies
 
 _KEYS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("gguf_keys.json").read_bytes())
 """Key, without the architecture -> its names in configurations, and the values that change nothing.
 
-These are null where every value is fine: nothing changes, no tensor would fit, or `rope_settings` reads it. A key
+These are null where every value is fine: nothing changes, no tensor would fit, or `_rope_settings` reads it. A key
 with another value is refused where the configuration has none of its names.
 """
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
+_DIVISORS = _FREQS, _SHORT, _LONG = (
+    "rope_freqs.weight",
+    "rope_factors_short.weight",
+    "rope_factors_long.weight",
+)
+"""The tensors that divide frequencies; no module has them."""
 
 ANOTHER_WAY = "llama.cpp:{path} instead, or the checkpoint that the file was made from"
 
@@ -66,7 +72,7 @@ class GgufFile:
             {
                 tensor.name: torch.tensor(tensor.data.tolist(), dtype=torch.float64)
                 for tensor in reader.tensors
-                if tensor.name in DIVISORS
+                if tensor.name in _DIVISORS
             },
         )
 
@@ -137,7 +143,7 @@ class GgufFile:
             # No key has it; llama.cpp knows Gemma's largest models by their layers.
             largest = (config.model_type, keys["block_count"]) in (("gemma2", 46), ("gemma3_text", 62))
             found["query_pre_attn_scalar"] = keys["embedding_length"] // heads if largest else width
-        found |= rope_settings(keys, self.divisors, config, width, lost)
+        found |= _rope_settings(keys, self.divisors, config, width, lost)
         if lost:
             raise self.refused(f"transformers does not read {', '.join(lost)}")
         return found
@@ -159,7 +165,7 @@ class GgufFile:
             raise self.refused(f"it has no weights for {shown(', '.join(missing))}")
         layers = model.config.num_hidden_layers
         beside = tuple(f"blk.{layers + more}." for more in range(self.keys.get("nextn_predict_layers", 0)))
-        given = sum(size for name, size in self.sizes.items() if not name.startswith((*beside, *DIVISORS)))
+        given = sum(size for name, size in self.sizes.items() if not name.startswith((*beside, *_DIVISORS)))
         held = sum({each.data_ptr(): each.numel() for each in model.state_dict().values()}.values())
         if given != held:
             raise self.refused(f"its tensors have {given:,} numbers, and the model has a place for {held:,}")
@@ -205,3 +211,91 @@ def _same(has: Any, wanted: Any) -> bool:
         return isinstance(has, list) and len(has) == len(wanted) and all(map(_same, has, wanted))
     numbers = isinstance(wanted, float) and isinstance(has, float | int)
     return math.isclose(has, wanted, rel_tol=1e-6) if numbers else has == wanted
+
+
+def _rope_settings(
+    keys: Mapping[str, Any], divisors: Mapping[str, Tensor], config: Any, width: int, lost: list[str]
+) -> dict[str, Any]:
+    """`rope_parameters` and what a configuration repeats of them; what it cannot say is added to `lost`.
+
+    `keys` are without the architecture, `divisors` tensors that divide frequencies; `config` is what transformers
+    made of the file, `width` is d, of a head.
+    """
+    by_layer = ropes(config)
+    # llama.cpp scales the layers without a window alone.
+    own = by_layer.get("full_attention", by_layer.get(None))
+    if own is None:
+        scaled = [key for key in keys if key in ("rope.scaling.factor", "rope.scale_linear")]
+        lost += [*divisors, *scaled]
+        return {}
+    sections = [each for each in keys.get("rope.dimension_sections", ()) if each]
+    if sections and sections != own.get("mrope_section"):
+        lost.append(f"rope.dimension_sections = {sections}")
+    theta = keys.get("rope.freq_base", own["rope_theta"])
+    rotated = int(width * own.get("partial_rotary_factor", 1.0))
+    made = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
+    if (dimensions := keys.get("rope.dimension_count", rotated)) != rotated:
+        made["partial_rotary_factor"] = dimensions / width
+    scaling = _scaling(keys, divisors, theta, dimensions)
+    if scaling is None:
+        scaled = {key: value for key, value in keys.items() if key.startswith("rope.scal")}
+        lost.append(f"this scaling of rope: {[*divisors, scaled]}")
+        scaling = {"rope_type": "default"}
+    if own.get("rope_type") == scaling["rope_type"] and "truncate" in own:
+        # Of GPT-OSS: no key has it.
+        made["truncate"] = own["truncate"]
+    made |= {"rope_theta": theta} | scaling
+    repeated = {LENGTH: made[LENGTH]} if hasattr(config, LENGTH) and LENGTH in made else {}
+    if None in by_layer:
+        return {"rope_parameters": made, **repeated}
+    local = by_layer.get("sliding_attention", {})
+    local = local | {"rope_theta": keys.get("rope.freq_base_swa", local.get("rope_theta"))}
+    return {"rope_parameters": by_layer | {"full_attention": made, "sliding_attention": local}, **repeated}
+
+
+def _scaling(
+    keys: Mapping[str, Any], divisors: Mapping[str, Tensor], theta: float, dimensions: int
+) -> dict[str, Any] | None:
+    """The part of `rope_parameters` that scales; None if transformers has no such scaling."""
+    own = {name.removeprefix("rope.scaling."): value for name, value in keys.items()}
+    kind, factor = own.get("type", "linear"), own.get("factor") or own.get("rope.scale_linear") or 1.0
+    length = {LENGTH: own.get("original_context_length") or keys["context_length"]}
+    attention = own.get("attn_factor", 1.0)
+    if {*divisors} == {_SHORT, _LONG} and factor == 1:
+        lists = {"short_factor": divisors[_SHORT].tolist(), "long_factor": divisors[_LONG].tolist()}
+        return {"rope_type": "longrope", **lists, **length, "attention_factor": attention}
+    if {*divisors} == {_FREQS} and factor == attention == 1:
+        return _llama3(divisors[_FREQS], theta, dimensions)
+    if divisors or kind not in ("none", "linear", "yarn"):
+        return None
+    if kind == "yarn" and factor > 1:
+        ends = {"beta_fast": own.get("yarn_beta_fast"), "beta_slow": own.get("yarn_beta_slow")}
+        given = {name: value for name, value in ends.items() if value is not None}
+        if attention != 1:
+            given["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
+        return {"rope_type": "yarn", "factor": factor, **length, **given}
+    if attention != 1:
+        return None
+    return (
+        {"rope_type": "linear", "factor": factor}
+        if kind == "linear" and factor != 1
+        else {"rope_type": "default"}
+    )
+
+
+def _llama3(divisors: Tensor, theta: float, dimensions: int) -> dict[str, Any] | None:
+    """The settings of Llama 3.1's scaling that divide frequencies so; None if it is another one.
+
+    The file does not keep them. Many give the same divisors: taken are those with Meta's factors 1 and 4.
+    """
+    low, high, factor, plain = 1.0, 4.0, float(divisors.max()), plain_frequencies(theta, dimensions)
+    if factor <= 1 or divisors.shape != plain.shape:
+        return None
+    fast = (factor / divisors - 1) / (factor - 1)
+    between = (fast > 1e-3) & (fast < 1 - 1e-3)
+    if not between.any():
+        return None
+    # `fast` is (r - low) / (high - low) for a frequency that turns r times over the original length.
+    length = round(float((2 * math.pi * (low + fast * (high - low)) / plain)[between].median()))
+    made = llama3(Rope(theta, dimensions, length, factor), low_freq_factor=low, high_freq_factor=high)
+    return made.config if torch.allclose(made.frequencies, plain / divisors, rtol=1e-5, atol=0) else None

@@ -23,8 +23,8 @@ from lengthwise.training import (
     View,
     WindowDataset,
 )
-from lengthwise.training.held_out import lower_is_better
 from lengthwise.training.measure_callback import logged_name
+from lengthwise.training.sections import lower_is_better
 from lengthwise.training.trainer import logged_parts
 from tests.small_measurements import SMALL, TEXTS
 

@@ -1,27 +1,60 @@
-"""From token documents to batches of paired windows, the same ones however the work is cut up."""
+"""From token documents to batches of paired windows, the same ones however the work is cut up.
+
+Items may have columns that change what a token sees. A packed row holds several texts, a padded one tokens that are
+no text. The two windows of a pair are cut from one text, so neither fits. To let a column pass where it says nothing,
+add its entry to `PLAIN`.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from lengthwise.alignment import next_token_labels
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import UsageError, require
+from lengthwise.errors import UsageError, require, shown
 from lengthwise.text import TokenDocument, WindowSampler
-from lengthwise.training.columns import MASKS, check_columns
 from lengthwise.training.views import View
 
 if TYPE_CHECKING:
     from lengthwise.training.views import Draw
 
-
 logger = logging.getLogger(__name__)
+
+MASKS = ("completion_mask", "assistant_masks")
+"""Columns that leave tokens out as targets where they are 0, as TRL writes them."""
+READ = ("input_ids", "labels", "draw", *MASKS)
+"""What the collator reads of an item."""
+
+_WHOLE_ROWS = "cut padding and packed rows into stretches of one text each"
+_Rule = tuple[str, Callable[[np.ndarray, int], bool]]
+_ONES: _Rule = ("1 at every token", lambda value, n: value.shape == (n,) and bool((value == 1).all()))
+_ZEROS: _Rule = ("0 at every token", lambda value, n: value.shape == (n,) and not value.any())
+_COUNT: _Rule = ("0 .. n - 1", lambda value, n: np.array_equal(value, np.arange(n)))
+_ONE_TEXT: _Rule = (
+    "one id for the whole row",
+    lambda value, n: value.shape == (n,) and len({*value.tolist()}) == 1,
+)
+_SIZE: _Rule = ("n, the tokens of the row", lambda value, n: value.tolist() in (n, [n]))
+_EDGES: _Rule = ("0 and n", lambda value, n: value.tolist() == [0, n])
+
+PLAIN: dict[str, _Rule] = {
+    "position_ids": _COUNT,
+    "attention_mask": _ONES,
+    "token_type_ids": _ZEROS,
+    **dict.fromkeys(
+        ("seq_lengths", "seq_lens", "seqlens", "max_length_q", "max_length_k", "max_seqlen"), _SIZE
+    ),
+    **dict.fromkeys(("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k"), _EDGES),
+    **dict.fromkeys(("seq_idx", "sequence_ids", "segment_ids", "document_ids"), _ONE_TEXT),
+}
+"""Columns that change what a token sees unless they say that a row of n tokens is one text: how they say so."""
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
@@ -167,3 +200,63 @@ def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
         )
         targets = given if name == "labels" else np.where(given == 0, NO_LABEL, targets)
     return np.stack([tokens, targets]).astype(np.int64)
+
+
+def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The columns of items that hold words, and single numbers, which no token sees.
+
+    UsageError for a column that changes what a token sees, or may do so.
+    """
+    left_out: set[str] = set()
+    for item in items:
+        for name in item.keys() - READ:
+            value = item[name]
+            if name in PLAIN and value is not None:
+                _check_plain(name, value, len(item["input_ids"]))
+            elif name not in PLAIN and not _is_words(value):
+                raise UsageError(
+                    f"samples have a column {name!r}, which the collator does not know",
+                    expected=f"{', '.join(each for each in READ if each != 'draw')}, or columns of words",
+                    fix="remove the column, if it changes neither what a token sees nor which tokens are targets",
+                )
+            elif name not in PLAIN:
+                left_out.add(name)
+    return left_out
+
+
+def check_rows_whole(attention_mask: Tensor | None, position_ids: Tensor | None) -> None:
+    """UsageError where rows of a batch [2B, L] are several texts, or have padding, which the pairs would count."""
+    wrong = None
+    if attention_mask is not None and (attention_mask.ndim != 2 or bool((attention_mask != 1).any())):
+        wrong = "an attention_mask that is not 1 at every token"
+    if position_ids is not None and (position_ids.ndim != 2 or bool((position_ids.diff(dim=1) <= 0).any())):
+        wrong = "position_ids that do not ascend"
+    if wrong:
+        raise UsageError(
+            f"a batch holds {wrong}: its rows are several texts, or have padding",
+            expected="rows of one text each, without padding",
+            fix=_WHOLE_ROWS,
+        )
+
+
+def _check_plain(name: str, value: Any, n: int) -> None:
+    meaning, holds = PLAIN[name]
+    try:
+        plain = holds(np.asarray(value), n)
+    except (TypeError, ValueError):
+        plain = False
+    if not plain:
+        raise UsageError(
+            f"{name} of a sample is {shown(value)}, so its {n} tokens are several texts, or have padding",
+            expected=f"stretches of one text without padding: {name} is then {meaning}",
+            fix=_WHOLE_ROWS,
+        )
+
+
+def _is_words(value: Any) -> bool:
+    """Whether a value holds words and single numbers alone; a list of numbers may be of tokens."""
+    if isinstance(value, Mapping):
+        return all(_is_words(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return all(not isinstance(each, int | float) and _is_words(each) for each in value)
+    return value is None or isinstance(value, str | bytes | int | float)

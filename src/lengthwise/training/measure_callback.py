@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.runner import check_run, run
-from lengthwise.training.held_out import check_direction
+from lengthwise.training.sections import check_direction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.positions import attention_method
 from lengthwise.settings import Finite, Seed, Settings, Whole, checked
-from lengthwise.training.held_out import Eval
-from lengthwise.training.sections import Adapter, Batch, Data, Extend, Optimizer, Parallel, Steps
+from lengthwise.training.sections import Adapter, Batch, Data, Eval, Extend, Optimizer, Parallel, Steps
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
 from lengthwise.yaml_text import override, read_yaml
 

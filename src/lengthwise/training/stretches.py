@@ -15,8 +15,7 @@ from lengthwise.text.corpus import rendering
 from lengthwise.text.local_files import text_of
 from lengthwise.text.same_ids import added_tokens
 from lengthwise.text.tokens import LONG, encode
-from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
-from lengthwise.training.columns import check_columns
+from lengthwise.training.collator import PairCollator, WindowDataset, check_columns, tokens_and_targets
 from lengthwise.versions import need
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.arguments import AlignmentArguments
-from lengthwise.training.collator import PairCollator, WindowDataset
-from lengthwise.training.columns import PLAIN, READ, check_rows_whole
-from lengthwise.training.held_out import check_direction
+from lengthwise.training.collator import PLAIN, READ, PairCollator, WindowDataset, check_rows_whole
 from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.training.sections import check_direction
 from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
 from lengthwise.versions import (
     before_each_step,

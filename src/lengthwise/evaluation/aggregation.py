@@ -13,13 +13,12 @@ longer context adds background and no counting; the background may begin elsewhe
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lengthwise.evaluation.haystack import LABELLED, MADE_UP, Context, background_text, made_up
-from lengthwise.evaluation.task import Family, Question
-from lengthwise.text.corpus import Corpus
+from lengthwise.evaluation.haystack import Told, labelled, labelled_task
+from lengthwise.evaluation.task import Family, Question, Task
 
 _HEAD = (
     "The logs of some harbours are scattered over the text below. "
@@ -44,11 +43,8 @@ def _flags(rng: random.Random, harbours: list[str]) -> tuple[list[str], list[Que
             for flag, times in zip(flags, _TIMES, strict=True)
             for _ in range(times)
         ]
-        questions.append(
-            _question(
-                f"flag that the harbour of {harbour} flew most often", "Which is", harbour, flags[0], flags
-            )
-        )
+        asked = f"the flag that the harbour of {harbour} flew most often"
+        questions.append(labelled(f"Which is {asked}?", f"T{asked[1:]} is", flags[0], flags, about=harbour))
     return told, questions
 
 
@@ -57,36 +53,29 @@ def _counts(rng: random.Random, harbours: list[str]) -> tuple[list[str], list[Qu
     questions: list[Question] = []
     for index, harbour in enumerate(harbours):
         told += [f"A ship called at the harbour of {harbour}."] * (2 * index + rng.randint(1, 2))
-        asked = f"number of ships that called at the harbour of {harbour}"
-        questions.append(_question(asked, "What is", harbour, _BINS[index], _BINS))
+        asked = f"the number of ships that called at the harbour of {harbour}"
+        questions.append(
+            labelled(f"What is {asked}?", f"T{asked[1:]} is", _BINS[index], _BINS, about=harbour)
+        )
     return told, questions
 
 
-def _question(asked: str, which: str, harbour: str, gold: str, candidates: Sequence[str]) -> Question:
-    return Question(
-        prompt=f"\n\nQuestion: {which} the {asked}?\nAnswer: The {asked} is",
-        golds=[gold],
-        candidates=sorted(candidates),
-        about=harbour,
-        new_tokens=12,
-    )
-
-
-def _contexts(make: Any, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
-    """A context with a question about each of its four harbours."""
-    rng = random.Random(f"{settings.seed}/aggregation/{make.__name__}/{sample}")
+def _tell(make: Callable[..., tuple[list[str], list[Question]]], rng: random.Random, _: Any) -> Told:
+    """A question about each of four harbours."""
     told, questions = make(rng, rng.sample(_HARBOURS, 4))
     rng.shuffle(told)
-    facts = [(text, (index + 0.5) / len(told)) for index, text in enumerate(told)]
-    yield background_text(corpus, rng, tokens=length), facts, questions
+    return [(text, (index + 0.5) / len(told)) for index, text in enumerate(told)], questions
 
 
-_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
+def _task(name: str, make: Callable[..., tuple[list[str], list[Question]]], what: str) -> Task:
+    seed = f"aggregation/{make.__name__}"
+    return labelled_task(name, partial(_tell, make), seed=seed, head=_HEAD, version=1, what=what)
+
 
 AGGREGATION = Family(
     "aggregation",
     (
-        _task("aggregation_commonest", partial(_contexts, _flags), what="the commonest word"),
-        _task("aggregation_count", partial(_contexts, _counts), what="how often a word occurs, in bins"),
+        _task("aggregation_commonest", _flags, "the commonest word"),
+        _task("aggregation_count", _counts, "how often a word occurs, in bins"),
     ),
 )

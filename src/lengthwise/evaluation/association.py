@@ -12,13 +12,10 @@ that it misses, not the length. A sample has the same people at every length; th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from lengthwise.evaluation.haystack import LABELLED, MADE_UP, Context, background_text, made_up, quarter
-from lengthwise.evaluation.task import Family, Question
-from lengthwise.text.corpus import Corpus
+from lengthwise.evaluation.haystack import Told, labelled, labelled_task, quarter
+from lengthwise.evaluation.task import Family
 
 _HEAD = (
     "Some people have moved to new places in the text below. "
@@ -52,24 +49,16 @@ _ASKED = {
 }
 
 
-def _contexts(
-    told: str, asked: str, settings: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[Context]:
-    """A context with a question about each person; `told` is what its sentences name, `asked` the question."""
-    rng = random.Random(f"{settings.seed}/association/{sample}")
+def _tell(told: str, asked: str, rng: random.Random, _: object) -> Told:
+    """A question about each person; `told` is what the sentences name, `asked` the question."""
     people = rng.sample(_PEOPLE, 8)
     cities = rng.sample(sorted(CITIES), len(people))
     places = [(index + 0.5) / len(people) for index in range(len(people))]
     names = {"city": cities, "landmark": [CITIES[city] for city in cities], "literal": cities}
     question, answer = _ASKED[asked]
     questions = [
-        Question(
-            prompt=f"\n\nQuestion: {question.format(name)}\nAnswer: {answer.format(name)}",
-            golds=[person],
-            candidates=sorted(people),
-            about=name,
-            new_tokens=12,
-            bucket=quarter(place),
+        labelled(
+            question.format(name), answer.format(name), person, people, about=name, bucket=quarter(place)
         )
         for person, name, place in zip(people, names[asked], places, strict=True)
     ]
@@ -77,10 +66,8 @@ def _contexts(
         (_TOLD[told].format(name, person), place)
         for person, name, place in zip(people, names[told], places, strict=True)
     ]
-    yield background_text(corpus, rng, tokens=length), facts, questions
+    return facts, questions
 
-
-_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
 
 _TASKS = (
     ("landmark", "landmark", "city", "who lives beside the landmark of a city"),
@@ -92,7 +79,14 @@ _TASKS = (
 ASSOCIATION = Family(
     "association",
     tuple(
-        _task(f"association_{name}", partial(_contexts, told, asked), what=what)
+        labelled_task(
+            f"association_{name}",
+            partial(_tell, told, asked),
+            seed="association",
+            head=_HEAD,
+            version=1,
+            what=what,
+        )
         for name, told, asked, what in _TASKS
     ),
 )

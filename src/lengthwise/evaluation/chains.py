@@ -12,13 +12,10 @@ length a sample has the same chains, so hops and length part; the background may
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from lengthwise.evaluation.haystack import LABELLED, MADE_UP, Context, background_text, made_up, quarter
+from lengthwise.evaluation.haystack import Told, labelled, labelled_task, quarter
 from lengthwise.evaluation.task import Family, Question
-from lengthwise.text.corpus import Corpus
 
 _CHAINS = 4
 
@@ -29,9 +26,8 @@ _HEAD = (
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 
 
-def _contexts(hops: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
-    """A context with a question about the end of each chain."""
-    rng = random.Random(f"{settings.seed}/chains/{hops}/{sample}")
+def _tell(hops: int, rng: random.Random, _: object) -> Told:
+    """A question about the end of each chain."""
     names = _names(rng, _CHAINS * (hops + 1))
     values = [str(value) for value in rng.sample(range(10_000, 100_000), _CHAINS)]
     told: list[tuple[float, str]] = []
@@ -47,17 +43,11 @@ def _contexts(hops: int, settings: Any, corpus: Corpus, length: int, sample: int
         ]
         end = f"the value of the variable {chain[-1]}"
         questions.append(
-            Question(
-                prompt=f"\n\nQuestion: What is {end}?\nAnswer: T{end[1:]} is",
-                golds=[value],
-                candidates=sorted(values),
-                about=chain[-1],
-                new_tokens=12,
-                bucket=quarter(start),
+            labelled(
+                f"What is {end}?", f"T{end[1:]} is", value, values, about=chain[-1], bucket=quarter(start)
             )
         )
-    facts = [(text, place) for place, text in sorted(told)]
-    yield background_text(corpus, rng, tokens=length), facts, questions
+    return [(text, place) for place, text in sorted(told)], questions
 
 
 def _names(rng: random.Random, count: int) -> list[str]:
@@ -67,12 +57,17 @@ def _names(rng: random.Random, count: int) -> list[str]:
     return list(found)
 
 
-_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=2, **LABELLED)
-
 CHAINS = Family(
     "chains",
     tuple(
-        _task(f"chains_{hops}", partial(_contexts, hops), what=f"a value after {hops} hop{'s' * (hops != 1)}")
+        labelled_task(
+            f"chains_{hops}",
+            partial(_tell, hops),
+            seed=f"chains/{hops}",
+            head=_HEAD,
+            version=2,
+            what=f"a value after {hops} hop{'s' * (hops != 1)}",
+        )
         for hops in (0, 1, 2, 4)
     ),
 )

@@ -40,18 +40,12 @@ _SAMPLES = 10
 MADE_UP = ANY_TASK | {"lengths", "text", "seed", *TextOptions.model_fields}
 """Settings that each made-up task takes."""
 
-LABELLED: dict[str, Any] = {
-    "metric": "accuracy",
-    "score": only_label,
-    "ranks": True,
-    "is_over": lambda reply: "." in reply,
-}
-"""What tasks share whose answer is one of the prompt's own labels."""
-
 Fact = tuple[str, float]
 """A sentence and its depth in 0 .. 1."""
 Context = tuple[Sequence[str], Sequence[Fact], Sequence[Question]]
 """Sentences of the background, facts in order of their depth, questions with the prompt after the context."""
+Told = tuple[Sequence[Fact], Sequence[Question]]
+"""Facts in order of their depth, and questions on them."""
 
 
 def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[str]:
@@ -121,6 +115,38 @@ def made_up(
         return found
 
     return Task(name=name, questions=questions, takes=takes, **options)
+
+
+def labelled_task(
+    name: str,
+    tell: Callable[[random.Random, Sequence[float]], Told],
+    *,
+    seed: str,
+    takes: frozenset[str] = MADE_UP,
+    **options: Any,
+) -> Task:
+    """A made-up task whose answers are labels of its prompt. A sample is one context, with the same facts everywhere.
+
+    `tell` draws what is told and asked, for some depths in per cent; `seed` tells its draws from those of others.
+    """
+
+    def contexts(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterable[Context]:
+        rng = random.Random(f"{settings.seed}/{seed}/{sample}")
+        facts, questions = tell(rng, sorted(settings.depths))
+        yield background_text(corpus, rng, tokens=length), facts, questions
+
+    how: dict[str, Any] = {"metric": "accuracy", "score": only_label, "is_over": lambda reply: "." in reply}
+    return made_up(name, contexts, takes=takes, ranks=True, **how, **options)
+
+
+def labelled(question: str, answer: str, gold: str, labels: Iterable[str], **more: Any) -> Question:
+    """A question that one of some labels answers; `answer` begins the reply, and `more` are fields of it."""
+    return Question(
+        prompt=f"\n\nQuestion: {question}\nAnswer: {answer}",
+        golds=[gold],
+        candidates=sorted(labels),
+        **{"new_tokens": 12, **more},
+    )
 
 
 def quarter(place: float) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from lengthwise.evaluation.haystack import MADE_UP, Context, Fact, background_text, made_up
+from lengthwise.evaluation.haystack import MADE_UP, Context, Fact, background_text, labelled, made_up
 from lengthwise.evaluation.scoring import contained_share
 from lengthwise.evaluation.task import Family, Question
 from lengthwise.text.corpus import Corpus
@@ -69,14 +69,8 @@ def _multi_value(settings: Any, corpus: Corpus, length: int, sample: int) -> Ite
 
 def _question(keys: list[str], numbers: list[str], fact: int, depth: float) -> Question:
     key = keys[fact]
-    return Question(
-        prompt=f"\n\nQuestion: What is the locker number of the {key}?\nAnswer: The locker number of the {key} is",
-        golds=[numbers[fact]],
-        candidates=sorted(numbers),
-        new_tokens=16,
-        depth=depth,
-        fact=fact,
-    )
+    asked, told = f"What is the locker number of the {key}?", f"The locker number of the {key} is"
+    return labelled(asked, told, numbers[fact], numbers, new_tokens=16, depth=depth, fact=fact)
 
 
 def _needle(key: str, number: str, place: float) -> Fact:

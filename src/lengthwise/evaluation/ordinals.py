@@ -11,13 +11,10 @@ elsewhere.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from lengthwise.evaluation.haystack import LABELLED, MADE_UP, Context, background_text, made_up, quarter
-from lengthwise.evaluation.task import Family, Question
-from lengthwise.text.corpus import Corpus
+from lengthwise.evaluation.haystack import Told, labelled, labelled_task, quarter
+from lengthwise.evaluation.task import Family
 
 _NOTES = 8
 
@@ -35,9 +32,8 @@ _WORDS = (
 _ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
-def _contexts(alike: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
-    """A context with a question about each of its notes."""
-    rng = random.Random(f"{settings.seed}/ordinals/{alike}/{sample}")
+def _tell(alike: int, rng: random.Random, _: object) -> Told:
+    """A question about each note."""
     subjects = rng.sample(_SUBJECTS, _NOTES // alike) * alike
     rng.shuffle(subjects)
     words = rng.sample(_WORDS, _NOTES)
@@ -47,13 +43,12 @@ def _contexts(alike: int, settings: Any, corpus: Corpus, length: int, sample: in
         own = [other for on, other in zip(subjects, words, strict=True) if on == subject]
         note = f"the {_ORDER[own.index(word)]} note about the {subject}"
         questions.append(
-            Question(
-                prompt=f"\n\nQuestion: Which word is at the beginning of {note}?\n"
-                f"Answer: T{note[1:]} begins with the word",
-                golds=[word],
-                candidates=sorted(own),
+            labelled(
+                f"Which word is at the beginning of {note}?",
+                f"T{note[1:]} begins with the word",
+                word,
+                own,
                 about=note,
-                new_tokens=12,
                 bucket=quarter(places[index]),
             )
         )
@@ -61,17 +56,18 @@ def _contexts(alike: int, settings: Any, corpus: Corpus, length: int, sample: in
         (f"Here is a note about the {subject} that begins with the word {word}.", place)
         for subject, word, place in zip(subjects, words, places, strict=True)
     ]
-    yield background_text(corpus, rng, tokens=length), facts, questions
+    return facts, questions
 
-
-_task = partial(made_up, head=_HEAD, takes=MADE_UP, version=1, **LABELLED)
 
 ORDINALS = Family(
     "ordinals",
     tuple(
-        _task(
+        labelled_task(
             f"ordinals_{alike}",
-            partial(_contexts, alike),
+            partial(_tell, alike),
+            seed=f"ordinals/{alike}",
+            head=_HEAD,
+            version=1,
             what=f"which of {alike} notes on a subject comes when",
         )
         for alike in (2, 4, 8)

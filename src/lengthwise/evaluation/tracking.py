@@ -12,13 +12,11 @@ training form. A sample has the same people and places at every length; the back
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from lengthwise.evaluation.haystack import LABELLED, Context, background_text, made_up
-from lengthwise.evaluation.task import Family, Question
-from lengthwise.text.corpus import Corpus
+from lengthwise.evaluation.haystack import MADE_UP, Told, labelled, labelled_task
+from lengthwise.evaluation.task import Family, Task
 
 _LEAST_PEOPLE = 4
 
@@ -46,14 +44,12 @@ _LAST = (
 )
 
 
-def _contexts(moves: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
+def _tell(moves: int, rng: random.Random, depths: Sequence[float]) -> Told:
     """A question for each depth, at which the last sentence on its person is.
 
     First sentences are at random places before the last ones. People at random places fill the context up to
     `_LEAST_PEOPLE`. Ranked are all places of the text.
     """
-    rng = random.Random(f"{settings.seed}/tracking/{moves}/{sample}")
-    depths = sorted(settings.depths)
     more = [rng.random() for _ in range(_LEAST_PEOPLE - len(depths))]
     lasts = [*(depth / 100 for depth in depths), *more]
     people = rng.sample(_PEOPLE, len(lasts))
@@ -69,28 +65,31 @@ def _contexts(moves: int, settings: Any, corpus: Corpus, length: int, sample: in
     told.sort(key=lambda fact: fact[:2])
     texts = [text for _, _, text in told]
     questions = [
-        Question(
-            prompt=f"\n\nQuestion: Where is {person} now?\nAnswer: {person} is now at the",
-            golds=[place],
-            candidates=sorted(places),
+        labelled(
+            f"Where is {person} now?",
+            f"{person} is now at the",
+            place,
+            places,
             about=person,
-            new_tokens=12,
             depth=depth,
             fact=texts.index(text),
         )
         for depth, person, place, text in zip(depths, people, places, wanted, strict=False)
     ]
-    facts = [(text, place) for place, _, text in told]
-    yield background_text(corpus, rng, tokens=length), facts, questions
+    return [(text, place) for place, _, text in told], questions
 
 
-_task = partial(made_up, head=_HEAD, version=1, most_depths=len(_PLACES) // 2, **LABELLED)
+def _task(name: str, moves: int, what: str) -> Task:
+    tell, takes = partial(_tell, moves), MADE_UP | {"depths"}
+    how = {"head": _HEAD, "version": 1, "most_depths": len(_PLACES) // 2, "what": what}
+    return labelled_task(name, tell, seed=f"tracking/{moves}", takes=takes, **how)
+
 
 TRACKING = Family(
     "tracking",
     (
-        _task("tracking_one_move", partial(_contexts, 1), what="where someone is, told once"),
-        _task("tracking_two_moves", partial(_contexts, 2), what="where someone is after moving on"),
+        _task("tracking_one_move", 1, "where someone is, told once"),
+        _task("tracking_two_moves", 2, "where someone is after moving on"),
     ),
     mean="accuracy",
 )

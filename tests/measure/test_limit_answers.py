@@ -11,7 +11,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure import Limit
 from lengthwise.measure.limit import told_elsewhere, unigram_loss
 from lengthwise.measure.runner import run as measure
-from lengthwise.report.limit_answer import limit_sentences
+from lengthwise.report.limit_answer import limit_answers
 from lengthwise.report.sentence import said
 from lengthwise.results import Results
 from tests.measure.copying import VOCABULARY, Sees, copying, documents_of, reading, without_repetition
@@ -42,7 +42,7 @@ def found(fake: Any, sees: Sees, documents: Any, **settings: Any) -> Results:
 
 def sentences(results: Results) -> str:
     rows = [row for row in results.rows if row.value is not None]
-    return " ".join(limit_sentences(rows, results.config))
+    return " ".join(each.whole for each in limit_answers(rows, results.config))
 
 
 @pytest.mark.parametrize("name", MODELS)

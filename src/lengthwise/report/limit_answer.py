@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import is_at_chance
@@ -11,27 +11,35 @@ from lengthwise.report.tables import row_text, tokens_text
 from lengthwise.results import Row, percent
 
 
-def limit_sentences(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
-    """Two paragraphs: where predictions are sound, and how far back context is used. `rows` have values."""
+class Answer(NamedTuple):
+    """An answer in a few words, and as a paragraph."""
+
+    short: str
+    whole: str
+
+
+def limit_answers(rows: Sequence[Row], config: Mapping[str, Any]) -> tuple[Answer, Answer]:
+    """Where predictions are sound, and how far back context is used. `rows` have values."""
     numbers = {
         row.metric: row for row in rows if row.distance is None and row.metric not in ("excess", "loss")
     }
     reference = min((row.position or 0 for row in rows if row.metric == "excess"), default=0)
-    return [_sound(numbers, reference), _used(numbers, [row for row in rows if row.distance], config)]
+    return _sound(numbers, reference), _used(numbers, [row for row in rows if row.distance], config)
 
 
-def _sound(numbers: Mapping[str, Row], reference: int) -> str:
+def _sound(numbers: Mapping[str, Row], reference: int) -> Answer:
     sound, tolerance = numbers.get("sound_up_to"), numbers["tolerance"]
     if is_at_chance({metric: row.value for metric, row in numbers.items()}):
-        return (
+        return Answer(
+            "predictions at chance",
             f"The model predicts at chance: with its most recent tokens alone the loss is "
             f"{row_text(numbers['recent_loss'])} nats per token, and knowing only how often each token occurs gives "
-            f"{numbers['unigram_loss'].value:.3f}. Whether such predictions are sound means nothing."
+            f"{numbers['unigram_loss'].value:.3f}. Whether such predictions are sound means nothing.",
         )
     if sound is None:
         missing = _missing(tolerance.documents)
         why = missing or f"these {tolerance.documents} documents do not tell one place from another."
-        return f"Where predictions stop being sound is not known: {why}"
+        return _unknown("where predictions stop being sound", why)
     known = "recent_loss" not in numbers or "trained_length" in numbers
     what = (
         f"the loss with all context is at most {tolerance.value:g} nats per token above the loss with only the most "
@@ -52,25 +60,7 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> str:
     if "not_sound" in numbers:
         gap, again = numbers["not_sound"], numbers["sound_again"]
         text += f" They are not sound {_stretch(gap)} tokens, and are again {_stretch(again)}."
-    return text
-
-
-def used_in_short(rows: Sequence[Row]) -> str:
-    """How far back context is used, in a few words. `rows` have values."""
-    numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
-    used, curves = numbers.get("used_up_to"), [row for row in rows if row.distance]
-    if used and used.value:
-        return f"used up to {tokens_text(used)} back"
-    if _helps(curves):
-        return "context used in places alone"
-    nearby = numbers.get("benefit_nearby")
-    if used or (nearby and _enough(numbers) and _does_not_count(nearby) and not _nothing_to_gain(numbers)):
-        return (
-            "context not used"
-            if used or (nearby and (nearby.ci_high or 0.0) >= 0)
-            else "context used to its harm"
-        )
-    return "how far back context is used is not known"
+    return Answer(f"sound up to {tokens_text(sound)}", text)
 
 
 def _helps(curves: Sequence[Row]) -> list[Row]:
@@ -79,22 +69,7 @@ def _helps(curves: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: row.distance or 0)
 
 
-def _enough(numbers: Mapping[str, Row]) -> bool:
-    return "used_level" in numbers and _missing(numbers["used_level"].documents) is None
-
-
-def _does_not_count(nearby: Row) -> bool:
-    """Whether a repeated passage has no benefit that counts nearby."""
-    return nearby.ci_high is not None and nearby.ci_high < LEAST_BENEFIT
-
-
-def _nothing_to_gain(numbers: Mapping[str, Row]) -> bool:
-    """Whether the text is predicted so well without a repeated passage that it can have no benefit that counts."""
-    recent = numbers.get("recent_loss")
-    return recent is not None and (recent.value or 0.0) < 2 * LEAST_BENEFIT
-
-
-def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> str:
+def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> Answer:
     used = numbers.get("used_up_to")
     if used is None:
         return _without_number(numbers, curves)
@@ -102,7 +77,9 @@ def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str
     share = f"{percent(config['share'], None)} of " if "share" in config else ""
     gap, again = numbers.get("not_used"), numbers.get("used_again")
     inside = [row for row in curves if row.metric == "benefit_inside"]
+    short = "context used in places alone" if _helps(curves) else "context not used"
     if used.value:
+        short = f"used up to {tokens_text(used)} back"
         text = (
             f"Context is used up to {tokens_text(used)} back: up to there a repeated passage keeps at least {share}"
             "its benefit nearby."
@@ -128,42 +105,54 @@ def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str
         there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
         some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
         text += f" It is used again {some}{_stretch(again)} tokens back."
-    return text
+    return Answer(short, text)
 
 
-def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> str:
+def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> Answer:
     """What is known where the documents give no number."""
-    nearby, unknown = numbers.get("benefit_nearby"), "How far back context is used is not known"
+    nearby, what = numbers.get("benefit_nearby"), "how far back context is used"
     if "used_level" not in numbers:
-        return f"{unknown}: in every window the passages that are repeated occur elsewhere too."
+        return _unknown(what, "in every window the passages that are repeated occur elsewhere too.")
     missing = _missing(numbers["used_level"].documents, " of which a window is read twice")
     if missing:
-        return f"{unknown}: {missing}"
+        return _unknown(what, missing)
     if nearby is None or nearby.ci_low is None or nearby.ci_high is None:
-        return f"{unknown}: a repeated passage has no clear benefit nearby."
+        return _unknown(what, "a repeated passage has no clear benefit nearby.")
     worth, helps = f"a benefit of {row_text(nearby)} nats per token", _helps(curves)
     if helps and nearby.ci_low <= LEAST_BENEFIT:
         where = " inside the text" if helps[0].metric == "benefit_inside" else ""
-        return (
+        return Answer(
+            "context used in places alone",
             f"Context is used in places alone: nearby a repeated passage from the beginning has {worth}, "
-            f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known."
+            f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known.",
         )
-    if _does_not_count(nearby) and _nothing_to_gain(numbers):
-        return (
-            f"{unknown}: with its most recent tokens alone the model predicts this text with a loss of "
-            f"{row_text(numbers['recent_loss'])} nats per token, and a repeated passage can add nothing."
+    recent = numbers.get("recent_loss")
+    if nearby.ci_high < LEAST_BENEFIT and recent is not None and (recent.value or 0.0) < 2 * LEAST_BENEFIT:
+        return _unknown(
+            what,
+            "with its most recent tokens alone the model predicts this text with a loss of "
+            f"{row_text(recent)} nats per token, and a repeated passage can add nothing.",
         )
     if nearby.ci_high < 0:
-        return f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse."
-    if _does_not_count(nearby):
+        return Answer(
+            "context used to its harm",
+            f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse.",
+        )
+    if nearby.ci_high < LEAST_BENEFIT:
         first = min((row.distance or 0 for row in curves), default=0)
-        return (
+        return Answer(
+            "context not used",
             f"Context is not used, not even nearby: from {first:,} tokens back on, a repeated passage there has "
-            f"{worth}, and less than {LEAST_BENEFIT:g} does not count."
+            f"{worth}, and less than {LEAST_BENEFIT:g} does not count.",
         )
     if nearby.ci_low <= LEAST_BENEFIT:
-        return f"{unknown}: nearby a repeated passage has {worth}, which is not clearly at least {LEAST_BENEFIT:g}."
-    return f"{unknown}: nearby a repeated passage has {worth}, and the documents show no end."
+        why = f"which is not clearly at least {LEAST_BENEFIT:g}."
+        return _unknown(what, f"nearby a repeated passage has {worth}, {why}")
+    return _unknown(what, f"nearby a repeated passage has {worth}, and the documents show no end.")
+
+
+def _unknown(what: str, why: str) -> Answer:
+    return Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
 
 
 def _stretch(row: Row) -> str:

@@ -149,24 +149,12 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
 
 
 def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
-    from lengthwise.measure.limit_rows import is_at_chance
-    from lengthwise.report.limit_answer import limit_sentences, used_in_short
+    from lengthwise.report.limit_answer import limit_answers
 
+    answers = limit_answers(rows, config)
     numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
-    sound, used = numbers.get("sound_up_to"), numbers.get("used_up_to")
-    texts = [
-        "predictions at chance"
-        if is_at_chance({metric: row.value for metric, row in numbers.items()})
-        else f"sound up to {tokens_text(sound)}"
-        if sound
-        else "where predictions stop being sound is not known",
-        used_in_short(rows),
-    ]
-    return Said(
-        "; ".join(texts),
-        [row for row in (sound, used, numbers["tolerance"]) if row],
-        limit_sentences(rows, config),
-    )
+    named = [numbers[metric] for metric in ("sound_up_to", "used_up_to", "tolerance") if metric in numbers]
+    return Said("; ".join(each.short for each in answers), named, [each.whole for each in answers])
 
 
 def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:

@@ -27,11 +27,11 @@ from lengthwise.report.card_drawing import (
     Line,
     Words,
     badge,
+    markdown,
     png,
     shapes,
     svg,
 )
-from lengthwise.report.card_text import markdown
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.made_rows import estimate

@@ -1,4 +1,4 @@
-"""How a card is drawn: 1200 x 630, as SVG that follows the reader's light or dark screen, and as a PNG of each.
+"""How a card is drawn: 1200 x 630, as SVG that follows the reader's light or dark screen, as a PNG of each, as text.
 
 A number is drawn as far as it is known. A bar is solid to the lower end of its interval and pale to the upper one,
 with a mark at the value; it fades where measuring found no end. A dashed frame is a number that is not known.
@@ -32,6 +32,8 @@ _FONTS = "Inter,'Segoe UI',system-ui,-apple-system,'Helvetica Neue',Arial,'DejaV
 # The font that matplotlib brings is wide.
 _NARROW = 0.92
 _GAP = 60
+_BLOCKS = 40
+"""Characters of a bar."""
 
 
 class _Box(NamedTuple):
@@ -276,3 +278,40 @@ def badge(card: Card) -> str:
         f'<text x="7" y="14" textLength="{left - 13:g}">{name}</text>'
         f'<text x="{left + 7:g}" y="14" textLength="{right - 14:g}">{escape(card.badge)}</text></svg>\n'
     )
+
+
+def line_words(line: Line) -> str:
+    """A number with its interval, and the stretch behind a gap."""
+    if line.value is None and line.label.endswith("up to"):
+        return f"{line.label} an unknown length"
+    again = "" if line.again is None else "and again from {:,} to {:,}".format(*line.again)
+    known = line.small if line.value is not None else ""
+    return " ".join(filter(None, (line.label, line.text, known, again)))
+
+
+def markdown(card: Card) -> str:
+    """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
+    # Of a comparison the sentence says it all.
+    verdict = [] if card.verdict[1:-1] in card.sentence else [card.verdict, ""]
+    lines = [f"### {card.sentence}", "", *verdict]
+    for panel in (panel for row in card.rows for panel in row):
+        lines += [f"{panel.heading}:", ""] if panel.heading else []
+        labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
+        lines.append("```text")
+        for label, line in zip(labels, panel.lines, strict=True):
+            numbers = line_words(line._replace(label=""))
+            lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
+        lines += ["```", ""]
+    return "\n".join([*lines, f"<sub>{card.small}</sub>", ""])
+
+
+def _blocks(line: Line, top: float) -> str:
+    """The bar of a line: full blocks to the lower end of its interval, pale ones to the upper end."""
+    if line.value is None:
+        return "?".ljust(_BLOCKS)
+    low = line.low if line.low is not None else line.value if line.tone == "claimed" else 0.0
+    high = line.end if line.open else line.value if line.high is None else line.high
+    ends = (low, high, *(line.again or (0, 0)))
+    solid, pale, begin, end = (round(_BLOCKS * max(0.0, each) / top) for each in ends)
+    shades = ("█" if n < solid else "░" if n < pale or begin <= n < end else " " for n in range(_BLOCKS))
+    return f"{''.join(shades).rstrip()}{'→' if line.open else ''}".ljust(_BLOCKS)

@@ -25,20 +25,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from lengthwise.measure import pair_records
 from lengthwise.measure.difference import check_same_items, holm
 from lengthwise.measure.given import check_second, config_of
 from lengthwise.measure.measurement import FEW, About, Item, Record, grouped, remarks_of
-from lengthwise.measure.pair_records import (
-    benefit_totals,
-    between,
-    comparison_notes,
-    equal_up_to,
-    near,
-    pair_record,
-    plain_rows,
-    summed,
-    tolerated,
-)
 from lengthwise.measure.repeated_windows import KeptPredictions, Layout, token_pieces
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
@@ -135,7 +125,7 @@ class Comparison(KeptPredictions):
             reads = [[read for _, read in pair] for pair in pairs]
             labels = [reading.labels for reading, _ in pairs[0]]
             try:
-                record = pair_record(layout, labels, *reads, cached_from=self.cached_from)
+                record = pair_records.pair_record(layout, labels, *reads, cached_from=self.cached_from)
             except NonFiniteLogits as error:
                 at_fault = error.view or 0
                 name = f"{'AB'[at_fault]} ({sides[at_fault].name})"
@@ -145,8 +135,8 @@ class Comparison(KeptPredictions):
                 for one, two, pair in zip(sides, sides[::-1], pairs, strict=True)
             ]
             _, half, row = record["largest"]
-            *before, token = token_pieces(model.tokenizer, item.content[half, near(row)])
-            yield record | between(*known) | {"said": ["".join(before), token]}
+            *before, token = token_pieces(model.tokenizer, item.content[half, pair_records.near(row)])
+            yield record | pair_records.between(*known) | {"said": ["".join(before), token]}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """As every measurement; both sides read every token. `decode_passes`: of each side that decodes."""
@@ -161,22 +151,22 @@ class Comparison(KeptPredictions):
             layout = Layout(length, self.decode)
             whole = partial(self.statistic, some, length=length, n=sum(record["targets"] for record in some))
             if not self.decode:
-                _, tolerances = tolerated(some, layout, self.tolerance)
-                first_unequal = partial(equal_up_to, edges=layout.edges, tolerances=tolerances)
+                _, tolerances = pair_records.tolerated(some, layout, self.tolerance)
+                first_unequal = partial(pair_records.equal_up_to, edges=layout.edges, tolerances=tolerances)
                 by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
                 found.append(whole(by_bin, first_unequal, metric="equal_up_to", unit="tokens"))
             for metric in ("difference", "shift", "kl", "same_top", "loss_a", "loss_b", "prefix_cache"):
                 parts = _PARTS.get(metric, (metric,))
                 if parts[0] in some[0]:
                     unit: dict[str, Any] = {"unit": "share"} if metric == "same_top" else {}
-                    found.append(whole(partial(summed, parts=parts), metric=metric, **unit))
+                    found.append(whole(partial(pair_records.summed, parts=parts), metric=metric, **unit))
             for metric in _CURVES:
                 if metric in some[0]:
                     by_half = [{**r, metric: [each / 2 for each in r[metric]]} for r in some]
                     found += self.curve(by_half, metric, layout.edges, metric=metric, length=length)
             for index, distance in enumerate(layout.distances):
                 count = sum(record["benefit"][index][-1] for record in some)
-                totals = [{"document": r["document"], **benefit_totals(r, index)} for r in some]
+                totals = [{"document": r["document"], **pair_records.benefit_totals(r, index)} for r in some]
                 number = partial(self.statistic, totals, length=length, distance=distance, n=count)
                 for metric in ("benefit_a", "benefit_b", "benefit_change", "benefit_kept"):
                     unit = {"unit": "ratio" if metric == "benefit_kept" else "nats"}
@@ -194,7 +184,7 @@ class Comparison(KeptPredictions):
         found = [corrected.get(row.place, row) for row in found]
         for length, some in grouped(records, "length"):
             about = {"task": self.about.task, "cached_from": self.cached_from}
-            found += plain_rows(some, Layout(length, self.decode), self.tolerance, **about)
+            found += pair_records.plain_rows(some, Layout(length, self.decode), self.tolerance, **about)
         if self.cached_from:
             row = {"metric": "cached_from", "value": self.cached_from, "unit": "tokens"}
             found.append(Row(model="", task=self.about.task, **row))
@@ -206,7 +196,7 @@ class Comparison(KeptPredictions):
         own, others = (self.bos_note(side) for side in (model, other))
         if others != own:
             found[0] = f"A: {own} B: {others}"
-        return found + comparison_notes(list(results.records.values()))
+        return found + pair_records.comparison_notes(list(results.records.values()))
 
 
 @of_this_version("the two sides")
@@ -227,12 +217,14 @@ def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None
         layout, two = Layout(one["length"], measurement.decode), b.records[key]
         sides = [[read_kept(half) for half in side["halves"]] for side in (one, two)]
         # Numbers have their labels in them.
-        record = pair_record(layout, [np.empty(0, dtype=np.int64)] * 2, *sides, cached_from=cached_from)
+        record = pair_records.pair_record(
+            layout, [np.empty(0, dtype=np.int64)] * 2, *sides, cached_from=cached_from
+        )
         _, half, row = record["largest"]
-        *before, token = one["pieces"][half][near(row)]
+        *before, token = one["pieces"][half][pair_records.near(row)]
         places = {name: one[name] for name in ("document", "start", "crc", "length")}
         said = {"said": ["".join(before), token]}
-        records[key] = places | record | between(one["side"], two["side"]) | said
+        records[key] = places | record | pair_records.between(one["side"], two["side"]) | said
     found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
     rows = measurement.rows(measurement.statistics(found), found)
     return Results(
@@ -254,7 +246,7 @@ def _notes(a: Results, b: Results, records: Sequence[Record]) -> list[str]:
     few = [note for note in others if note.startswith(FEW)]
     ends = [note for note in others if note not in few]
     ends += [note for note in remarks_of(b.provenance["model"]) if note not in ends]
-    return [begins, *few, *comparison_notes(records), *ends]
+    return [begins, *few, *pair_records.comparison_notes(records), *ends]
 
 
 def _lengths_of_both(measurement: Comparison, one: Subject, two: Subject) -> tuple[int, ...] | None:

@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process, process_count
-from lengthwise.measure.given import (
-    check_place,
-    check_second,
-    config_of,
-    fingerprints_of,
-    is_spread,
-    name_of,
-    named_subject,
-    open_second,
-    second_subject,
-    text_of,
-)
+from lengthwise.measure import given
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement, remarks_of
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import TokenBar
@@ -72,26 +61,26 @@ def run(
             something is given twice, or would not be used.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished items, which `out` holds too.
     """
-    check_place(out, resume=resume, overwrite=overwrite, log=log)
-    spec = named_subject(measurement, subject, text)
+    given.check_place(out, resume=resume, overwrite=overwrite, log=log)
+    spec = given.named_subject(measurement, subject, text)
     in_memory = not isinstance(subject, Subject | str | Path)
-    check_second(measurement, spec, other, in_memory=in_memory)
+    given.check_second(measurement, spec, other, in_memory=in_memory)
     # A model that is spread over the processes needs all of them for every sample.
-    loaded = (spec, second_subject(measurement, spec))
+    loaded = (spec, given.second_subject(measurement, spec))
     spread = any(one is not None and one.tp_plan is not None for one in loaded)
-    spread = spread or is_spread(subject) or is_spread(other)
+    spread = spread or given.is_spread(subject) or given.is_spread(other)
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
         from lengthwise.subjects import as_model, open_model
 
-        given = text_of(measurement, spec, text)
+        content = given.text_of(measurement, spec, text)
         if isinstance(subject, Subject):
             model, how = open_model(spec), spec
         else:
             model, how = as_model(subject), None
-        second = open_second(measurement, model, how) if other is None else as_model(other)
+        second = given.open_second(measurement, model, how) if other is None else as_model(other)
         named = text is None or isinstance(text, str | Path)
-        prepared = _Prepared(measurement, spec, given, model, second, cache=named, spread=spread)
+        prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
         prepared.check()
         return prepared.results(folder, log)
 
@@ -111,7 +100,7 @@ def run(
     if out is not None:
         from lengthwise.runs import RunFolder
 
-        config = config_of(measurement, spec)
+        config = given.config_of(measurement, spec)
         opened = RunFolder(
             out, kind=measurement.about.kind, config=config, resume=resume, overwrite=overwrite
         )
@@ -120,7 +109,7 @@ def run(
         log.store = sharing
         results = None if folder is None else folder.finished
         if folder is not None and results is not None:
-            folder.check_inputs(fingerprints_of(subject, other, text), all_of_them=False)
+            folder.check_inputs(given.fingerprints_of(subject, other, text), all_of_them=False)
         if store is not None:
             store.set("finished samples", json.dumps(log if results is None else None))
         results = results or measured(folder, log)
@@ -159,17 +148,17 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     """
     from lengthwise.subjects.plan import cost_of_sides, outline, unknown_cost_of
 
-    settings = {"kind": measurement.about.kind} | config_of(measurement, spec)
-    check_second(measurement, spec)
-    second = second_subject(measurement, spec)
+    settings = {"kind": measurement.about.kind} | given.config_of(measurement, spec)
+    given.check_second(measurement, spec)
+    second = given.second_subject(measurement, spec)
     sides = [spec] if second in (None, spec) else [spec, second]
     unknown = unknown_cost_of(sides)
-    given = text_of(measurement, spec, None)
+    content = given.text_of(measurement, spec, None)
     if unknown is not None:
         return {"settings": settings, **unknown.to_dict()}
     model = outline(spec)
     other = model if len(sides) == 1 else outline(sides[1], tokenizer=model.tokenizer)
-    prepared = _Prepared(measurement, spec, given, model, other, cache=True)
+    prepared = _Prepared(measurement, spec, content, model, other, cache=True)
     facts: dict[str, Any] = {}
     if (read := prepared.documents) is not None:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
@@ -202,7 +191,7 @@ class _Prepared:
         spread: bool = False,
     ) -> None:
         self.spec, self.text, self.model, self.other, self.spread = spec, text, model, other, spread
-        self.config = config_of(measurement, spec)
+        self.config = given.config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
         self.documents = None
         if isinstance(text, Corpus):
@@ -272,7 +261,7 @@ class _Prepared:
         """
         from lengthwise.subjects import naming_bad_logits
 
-        name = name_of(self.measurement, self.spec)
+        name = given.name_of(self.measurement, self.spec)
         for item in self.items:
             known = log.get(item.key, item.facts)
             if lost := sorted(item.facts.keys() - known.keys()):
@@ -310,7 +299,7 @@ class _Prepared:
         records = {item.key: log[item.key] for item in items if item.key in log}
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
-        text, name = self._text_facts(), name_of(measurement, self.spec)
+        text, name = self._text_facts(), given.name_of(measurement, self.spec)
         about = model.describe()
         remarks = [*remarks_of(about), *([] if other is model else remarks_of(other.describe()))]
         found = Results(

@@ -11,23 +11,12 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
+from lengthwise.report import tables
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.sentence import Said, said
-from lengthwise.report.tables import (
-    MOST_COLUMNS,
-    Table,
-    display_of,
-    has_intervals,
-    in_order,
-    page_table,
-    questions,
-    row_text,
-    rows_table,
-    side_by_side,
-    tasks_in_order,
-)
+from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
 from lengthwise.yaml_text import read_yaml
@@ -107,7 +96,7 @@ def run_tables(paths: Sequence[Path | str]) -> list[Table]:
 
 def run_rows(paths: Sequence[Path | str]) -> list[Row]:
     """Every number of the runs."""
-    return in_order([row for run in read_runs(paths) for row in run.results.rows])
+    return tables.in_order([row for run in read_runs(paths) for row in run.results.rows])
 
 
 def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
@@ -125,11 +114,11 @@ def _by_task(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
             [*(row.task for row in run.results.rows), *["training"] * bool(run.metrics)]
         ):
             found.setdefault(task, []).append(run)
-    return {task: found[task] for task in tasks_in_order(found)}
+    return {task: found[task] for task in tables.tasks_in_order(found)}
 
 
 def _rows(task: str, runs: Sequence[_Run]) -> list[Row]:
-    return in_order([row for run in runs for row in run.results.rows if row.task == task])
+    return tables.in_order([row for run in runs for row in run.results.rows if row.task == task])
 
 
 def _tables(task: str, runs: Sequence[_Run], *, narrow: bool = False) -> list[Table]:
@@ -140,21 +129,21 @@ def _tables(task: str, runs: Sequence[_Run], *, narrow: bool = False) -> list[Ta
     rows = _rows(task, runs)
     plain = [row for row in rows if row.is_headline]
     differences = [row for row in rows if row.is_whole and not row.is_headline]
-    tables, draw = [], page_table if narrow else rows_table
+    found, draw = [], tables.page_table if narrow else tables.rows_table
     if plain:
         partial = " (partial)" if any(run.results.partial for run in runs) else ""
-        intervals = ", with 95 % intervals" if has_intervals(plain) else ""
-        about = {"caption": f"{display_of(task).title}{partial}{intervals}"}
+        intervals = ", with 95 % intervals" if tables.has_intervals(plain) else ""
+        about = {"caption": f"{tables.display_of(task).title}{partial}{intervals}"}
         several = len({(row.model, row.arm, row.seed) for row in plain}) > 1
-        table = (side_by_side if several else draw)(plain, **about)
-        if narrow and len(table.columns) > MOST_COLUMNS:
-            table = page_table(
+        table = (tables.side_by_side if several else draw)(plain, **about)
+        if narrow and len(table.columns) > tables.MOST_COLUMNS:
+            table = tables.page_table(
                 sorted(plain, key=lambda row: (*map(str, row.place), -(row.value or 0))), **about
             )
-        tables.append(table)
+        found.append(table)
     if differences:
-        tables.append(draw(differences, caption="Paired differences on the same tokens"))
-    return tables
+        found.append(draw(differences, caption="Paired differences on the same tokens"))
+    return found
 
 
 def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
@@ -174,22 +163,22 @@ def _ranked(runs: Sequence[_Run], says: Sequence[Said]) -> str:
     ranked = sorted(firsts.items(), key=lambda item: -(item[1].value or 0.0))
     first = ranked[0][1]
     where = "" if first.length is None or first.unit == "tokens" else f" at {first.length:,} tokens"
-    values = "; ".join(f"{label} {row_text(row)}" for label, row in ranked)
+    values = "; ".join(f"{label} {tables.row_text(row)}" for label, row in ranked)
     return f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit}): {values}."
 
 
 def _section(task: str, runs: Sequence[_Run]) -> Section:
-    rows, display = _rows(task, runs), display_of(task)
+    rows, display = _rows(task, runs), tables.display_of(task)
     shown = {row.metric for row in rows}
     meanings = [(metric, text) for metric, text in display.metrics.items() if metric in shown]
     return Section(
         title=display.title,
-        paragraphs=[text for text in [questions().get(task, "")] if text],
+        paragraphs=[text for text in [tables.questions().get(task, "")] if text],
         figures=_pictures(task, runs),
         notes=[*dict.fromkeys(note for run in runs for note in run.results.notes)],
         details=[
             *_tables(task, runs, narrow=True),
-            *([page_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),
+            *([tables.page_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),
             *(
                 [Table(columns=("metric", "what it is"), rows=meanings, caption="Metrics")]
                 if meanings

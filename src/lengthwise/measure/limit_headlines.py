@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,16 +132,7 @@ class SoundCurve:
         found, bins = crossing(beyond), beyond.shape[1]
         # Between two bins the true place lies within one bin of the edge.
         low, high = max(found.low - 1, 0), min(found.high + 1, bins)
-        head = Headline(
-            float(places[found.steps]),
-            float(places[low]),
-            float(places[high]),
-            found.steps == bins,
-            found.stop,
-        )
-        if found.stop < bins:
-            begin, end, back = (int(places[each]) for each in (found.steps, found.stop, found.back))
-            head = replace(head, gap=(begin, end), again=(end, back))
+        head = _headline(found, places, (places[low], places[high]), begins=places, ends=places)
         return head.supported(len(totals), some_end=low > 0 or high < bins)
 
     def estimate(self, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
@@ -233,14 +225,14 @@ def _places(grid: Sequence[int]) -> NDArray[np.float64]:
 def _on_grid(found: _Crossing, grid: Sequence[int]) -> Headline:
     """A crossing as distances: its interval ends at distances that were measured."""
     ends = (0, *grid, grid[-1])
-    head = Headline(
-        float(_places(grid)[found.steps]),
-        ends[found.low],
-        ends[found.high + 1],
-        found.steps == len(grid),
-        found.stop,
-    )
-    if found.stop < len(grid):
-        gap, again = (grid[found.steps], grid[found.stop - 1]), (grid[found.stop], grid[found.back - 1])
-        head = replace(head, gap=gap, again=again)
-    return head
+    return _headline(found, _places(grid), (ends[found.low], ends[found.high + 1]), begins=grid, ends=ends)
+
+
+def _headline(found: _Crossing, places: Any, interval: Any, *, begins: Any, ends: Any) -> Headline:
+    """A crossing whose steps end at `places`; stretches of the curve go from one of `begins` to one of `ends`."""
+    steps, gap, again = len(places) - 1, None, None
+    if found.stop < steps:
+        gap = int(begins[found.steps]), int(ends[found.stop])
+        again = int(begins[found.stop]), int(ends[found.back])
+    low, high = map(float, interval)
+    return Headline(float(places[found.steps]), low, high, found.steps == steps, found.stop, gap, again)

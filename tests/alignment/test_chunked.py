@@ -117,14 +117,6 @@ def test_a_view_without_labels_has_a_cross_entropy_of_exactly_zero():
     assert found["hidden_short"].count_nonzero() > 0
 
 
-def test_nothing_at_all_is_exactly_zero():
-    data = problem(offset=12, ignored=1.0)
-    leaves = data.leaves()
-    output = data.fused(leaves, alpha=0.3)
-    assert output.loss == 0
-    assert all(gradient.count_nonzero() == 0 for gradient in gradients(output.loss, leaves).values())
-
-
 def test_one_sample_and_one_pair():
     data = problem(batch=1, length=2, offset=0, ignored=0.0)
     assert data.geometry.paired_positions == 1

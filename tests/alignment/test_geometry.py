@@ -36,18 +36,6 @@ def test_paired_rows_are_those_that_face_each_other():
         assert list(zip(rows[geometry.short_rows], rows[geometry.long_rows], strict=True)) == faced, geometry
 
 
-def test_default_keeps_both_contexts_between_half_and_whole_length():
-    geometry = PairGeometry(8, 2)
-    assert geometry.min_context == 4
-    assert (geometry.short_rows, geometry.long_rows) == (slice(4, 6), slice(6, 8))
-    assert PairGeometry(7, 1).min_context == 3
-
-
-def test_geometries_are_values():
-    assert PairGeometry(8, 2) == PairGeometry(8, 2, 4)
-    assert len({PairGeometry(8, 2), PairGeometry(8, 2, 4), PairGeometry(8, 2, 0)}) == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -148,27 +148,18 @@ def test_the_query_scale_of_eabf() -> None:
         ("clex", {"step": 0.0}, "step is 0.0"),
         ("clex", {"activation": "relu"}, "unknown key 'activation'"),
         ("pi", {"factor": 2.0}, "unknown key 'factor'"),
+        ("longrope", {}, "no long_factor"),
+        ("longrope", {"long_factor": [2.0] * 31}, "has 31 numbers"),
+        (
+            "longrope",
+            {"long_factor": [2.0] * 32, "short_factor": [0.5] * 32},
+            "has 32 numbers, the least is 0.5",
+        ),
     ],
 )
 def test_mistakes_are_named(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        rope_method(name, options)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "no long_factor"),
-        ({"long_factor": [2.0] * 31}, "has 31 numbers"),
-        (
-            {"long_factor": [2.0] * 32, "short_factor": [0.5] * 32},
-            "short_factor has 32 numbers, the least is 0.5",
-        ),
-    ],
-)
-def test_longrope_says_which_factors_it_needs(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        frequencies("longrope", options)
+        frequencies(name, options)
 
 
 def test_tiny_heads_have_a_ramp_too() -> None:

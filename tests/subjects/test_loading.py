@@ -54,14 +54,6 @@ class TestLoad:
         load(str(folder), dtype="float32")
         assert not caplog.text
 
-    def test_unknown_dtype(self, folder: Path):
-        with pytest.raises(UsageError, match=r"'bflaot16'\n.*'bfloat16'"):
-            load(str(folder), dtype="bflaot16")
-
-    def test_unknown_attention(self, folder: Path):
-        with pytest.raises(UsageError, match="sdpaa"):
-            load(str(folder), attn_implementation="sdpaa")
-
 
 class TestAdapter:
     @staticmethod

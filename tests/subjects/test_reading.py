@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import StaticCache
 
-from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.errors import UsageError
 from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
@@ -71,58 +70,6 @@ def test_a_cache_has_either_of_its_names(name: str, monkeypatch: pytest.MonkeyPa
     reader = PieceReader(model)
     for begin, end in pairwise(CUTS):
         close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
-
-
-@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
-    model = in_memory(tiny_model(name))
-    reader = PieceReader(model)
-    reader.read(TOKENS[:, :30])
-    endings = TOKENS[0, 30:42].reshape(3, 4)
-    fork = reader.fork(3, keep=keep)
-    rows = [fork.read(endings[:, :3]), fork.read(endings[:, 3:])]
-    for row, ending in enumerate(endings):
-        expected = at_once(model, np.concatenate([TOKENS[:, :30], ending[None]], axis=1))[0, 30:]
-        close(torch.cat(rows, dim=1)[row], expected)
-    if keep:
-        close(reader.read(TOKENS[:, 30:35]), at_once(model)[:, 30:35])
-
-
-@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
-def test_padding_on_the_left_changes_nothing(name: str):
-    """After a shared beginning and without one, and in the steps that follow."""
-    model = in_memory(tiny_model(name))
-    sizes = (5, 2, 4)
-    for shared in (0, 20):
-        reader = PieceReader(model)
-        if shared:
-            reader.read(TOKENS[:, :shared])
-            if not reader.takes_padding:
-                assert model.config.sliding_window
-                continue
-            reader = reader.fork(len(sizes))
-        ids, real = torch.zeros(2, len(sizes), 5, dtype=torch.long)
-        for row, size in enumerate(sizes):
-            ids[row, 5 - size :] = torch.from_numpy(TOKENS[0, shared : shared + size])
-            real[row, 5 - size :] = 1
-        if shared + 5 > 16 and getattr(model.config, "sliding_window", None):
-            continue
-        found = reader.read(ids, real)
-        step = reader.read(torch.full((len(sizes), 1), 7))
-        for row, size in enumerate(sizes):
-            tokens = np.concatenate([TOKENS[:, : shared + size], [[7]]], axis=1)
-            expected = at_once(model, tokens)[0]
-            close(found[row, 5 - size :], expected[shared : shared + size])
-            close(step[row], expected[shared + size :])
-
-
-def test_full_logits_are_read_in_pieces_too():
-    model = in_memory(tiny_llama())
-    model.__dict__["head"] = FullLogits("for the test")
-    reader = PieceReader(model)
-    reader.read(TOKENS[:, :20])
-    close(reader.read(TOKENS[:, 20:30]), at_once(model)[:, 20:30])
 
 
 def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):

@@ -1,8 +1,10 @@
-"""Folders with what a command reads."""
+"""Folders with what a command reads, and tokenizers that write something around a text."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from tokenizers.processors import TemplateProcessing
 
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_text, tiny_tokenizer
@@ -14,6 +16,14 @@ def saved(model: Any, folder: Path, **options: Any) -> Path:
         model.save_pretrained(folder, **options)
         tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def writing(template: str, bos: str = "<|begin|>") -> Any:
+    """The tokenizer of the tests with a BOS, which writes a text so: "<|begin|> $A <|end|>"."""
+    tokenizer = tiny_tokenizer(bos_token=bos)
+    special = [(bos, tokenizer.bos_token_id), ("<|end|>", tokenizer.eos_token_id)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=special)
+    return tokenizer
 
 
 def texts_in(folder: Path, count: int, words: int, *, seed: int = 0) -> Path:

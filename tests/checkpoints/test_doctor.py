@@ -18,7 +18,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
-from tests.tiny_folders import rewritten, saved
+from tests.tiny_folders import rewritten, saved, writing
 
 L0 = 4096
 LENGTH = {"original_max_position_embeddings": L0}
@@ -284,21 +284,32 @@ class TestAdapters:
         assert faults(tiny_llama(), adapter="runs/lora").startswith("adapter not loaded:")
 
 
+_PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+# What is written into a configuration, the fault, and words of it.
+WRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
+    # As a README says that one makes a model of transformers 4 longer: the base becomes 10000, silently.
+    "two sections of which one is read": (
+        {"rope_parameters": _PLAIN | {"rope_theta": 5e5}, "rope_scaling": {"type": "yarn", "factor": 4.0, **LENGTH}},
+        "wrong base", "rope_theta = 500000.0",
+    ),
+    "a scaling without its type": (
+        {"rope_parameters": None, "rope_theta": 1e4, "rope_scaling": {"factor": 4.0}}, "scaling dropped", ""
+    ),
+    "one base for all frequencies": ({"rope_parameters": _PLAIN | {"rope_theta": 1}}, "impossible settings", ""),
+    "rope by type, and a class that has one": (
+        {"rope_parameters": {"full_attention": _PLAIN | {"rope_theta": 1e6}}}, "scaling dropped", ""
+    ),
+}  # fmt: skip
+
+
 class TestFolder:
     @pytest.mark.parametrize("config_only", [False, True])
-    def test_two_sections_of_which_one_is_read(self, folder: Path, config_only: bool) -> None:
-        # As a README says that one makes a model of transformers 4 longer: the base becomes 10000, silently.
-        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
-        scaling = {"type": "yarn", "factor": 4.0, **LENGTH}
-        report = examine(rewritten(folder, **rope, rope_scaling=scaling), config_only=config_only)
-        assert [each["fault"] for each in report["faults"]] == ["wrong base"]
-        assert "rope_theta = 500000.0" in report["faults"][0]["problem"]
-
-    def test_a_scaling_without_its_type(self, folder: Path) -> None:
-        written = {"rope_parameters": None, "rope_theta": 1e4, "rope_scaling": {"factor": 4.0}}
-        assert {each["fault"] for each in examine(rewritten(folder, **written))["faults"]} == {
-            "scaling dropped"
-        }
+    @pytest.mark.parametrize("case", WRITTEN)
+    def test_what_is_written_and_not_meant(self, folder: Path, case: str, config_only: bool) -> None:
+        written, fault, words = WRITTEN[case]
+        found = examine(rewritten(folder, **written), config_only=config_only)["faults"]
+        assert {each["fault"] for each in found} == {fault}
+        assert words in found[0]["problem"]
 
     def test_an_original_length_that_is_a_guess(self, folder: Path) -> None:
         rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
@@ -329,11 +340,7 @@ class TestFolder:
         ("begins", "declared", "wrong"), [(1, True, False), (0, True, True), (2, None, True)]
     )
     def test_bos(self, folder: Path, begins: int, declared: bool | None, wrong: bool) -> None:
-        from tokenizers.processors import TemplateProcessing
-
-        tokenizer = tiny_tokenizer(bos_token="<|begin|>")
-        single, special = "<|begin|> " * begins + "$A", [("<|begin|>", tokenizer.bos_token_id)]
-        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+        tokenizer = writing("<|begin|> " * begins + "$A")
         tokenizer.save_pretrained(folder)
         if declared is not None:
             rewritten(folder, "tokenizer_config.json", add_bos_token=declared)
@@ -343,11 +350,7 @@ class TestFolder:
 
     @pytest.mark.parametrize("single", ["<|end|> $A", "<|end|> <|begin|> $A", "<|begin|> <|end|> $A"])
     def test_a_beginning_that_is_no_bos(self, folder: Path, single: str) -> None:
-        from tokenizers.processors import TemplateProcessing
-
-        tokenizer = tiny_tokenizer(bos_token="<|begin|>")
-        special = [("<|begin|>", tokenizer.bos_token_id), ("<|end|>", tokenizer.eos_token_id)]
-        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+        tokenizer = writing(single)
         tokenizer.save_pretrained(folder)
         report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
         assert report["bos_added"] == single.startswith("<|begin|>")

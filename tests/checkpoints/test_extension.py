@@ -225,27 +225,6 @@ class TestQueryScale:
         torch.testing.assert_close(logits(scaled, 32)[:, :8], plain[:, :8])
         assert (logits(scaled, 32)[:, -1] - plain[:, -1]).abs().max() > 0.01
 
-    def test_another_attention_function_does_not_lose_it(self) -> None:
-        model = tiny_llama()
-        extend(model, "eabf", factor=4.0, original_length=8, skip_layers=1)
-        expected = logits(model)
-        model.set_attn_implementation("eager")
-        torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-4)
-        model.set_attn_implementation("sdpa")
-        torch.testing.assert_close(logits(model), expected)
-
-
-def test_trained_length_and_description_speak_of_the_model_before(tmp_path: Path) -> None:
-    model = tiny_llama()
-    extension = extend(model, "ntk", factor=4.0)
-    save(model, tmp_path / "m")
-    loaded = load(str(tmp_path / "m"))
-    assert loaded.trained_length == 128
-    assert loaded.config.max_position_embeddings == 512
-    described = loaded.describe()
-    assert described["extension"] == extension.to_dict()
-    assert load(str(save_tiny_model(tmp_path / "plain"))).describe()["extension"] is None
-
 
 def test_planning_changes_nothing() -> None:
     config = tiny_llama().config

@@ -16,7 +16,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.checkpoints.saving import plan_extended
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
-from lengthwise.testing import save_tiny_model, tiny_llama
+from lengthwise.testing import tiny_llama
 from tests.architectures import logits, tiny_model, with_lora
 from tests.tiny_folders import rewritten, saved
 
@@ -57,11 +57,6 @@ def changed(folder: Path, change: Callable[[Tensors], Tensors]) -> str:
     return str(folder)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return save_tiny_model(tmp_path / "model")
-
-
 @pytest.mark.parametrize("kind", SURPLUS)
 def test_a_tensor_without_a_place_is_refused(folder: Path, kind: str) -> None:
     name = changed(folder, lambda tensors: tensors | SURPLUS[kind])
@@ -79,14 +74,9 @@ def test_a_tensor_of_another_part_is_passed_over(folder: Path, kind: str) -> Non
 
 
 def test_layers_that_predict_further_tokens_are_passed_over(folder: Path) -> None:
-    name = changed(
-        rewritten_path(folder, num_nextn_predict_layers=1), lambda tensors: tensors | SURPLUS["a layer"]
-    )
+    rewritten(folder, num_nextn_predict_layers=1)
+    name = changed(folder, lambda tensors: tensors | SURPLUS["a layer"])
     torch.testing.assert_close(logits(load(name).model), logits(tiny_llama()))
-
-
-def rewritten_path(folder: Path, **values: Any) -> Path:
-    return Path(rewritten(folder, **values))
 
 
 def test_what_is_missing_is_named_with_what_is_there_instead(folder: Path) -> None:
@@ -193,22 +183,6 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 def test_rope_settings_of_the_wrong_kind(folder: Path, kind: str) -> None:
     with pytest.raises(UsageError, match="rope settings"):
         read_config(rewritten(folder, **IMPOSSIBLE[kind]))
-
-
-FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "one base for all frequencies": ({"rope_parameters": _PLAIN | {"rope_theta": 1}}, "impossible settings"),
-    "rope by type, and a class that has one": (
-        {"rope_parameters": {"full_attention": _PLAIN | {"rope_theta": 1e6}}},
-        "scaling dropped",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_doctor_finds_what_no_class_means(folder: Path, kind: str) -> None:
-    settings, fault = FAULTS[kind]
-    (found,) = examine(rewritten(folder, **settings), config_only=True)["faults"]
-    assert found["fault"] == fault
 
 
 def test_no_layers_to_extend(folder: Path) -> None:

@@ -1,10 +1,10 @@
 from typing import Any
 
 import pytest
-from tokenizers.processors import TemplateProcessing
 
 from lengthwise.evaluation.task import answer_tokens, fit
 from lengthwise.testing import tiny_text, tiny_tokenizer
+from tests.tiny_folders import writing
 
 TEXT = tiny_text(60)
 
@@ -52,10 +52,7 @@ def test_the_chat_template_is_put_around_what_is_left(truncation: Any) -> None:
 @pytest.mark.parametrize("before", ["", "<|begin|> "])
 @pytest.mark.parametrize("limit", [None, 20])
 def test_a_prompt_goes_on_where_the_tokenizer_would_end_a_text(before: str, limit: int | None) -> None:
-    plain, ending = tiny_tokenizer(bos_token="<|begin|>"), tiny_tokenizer(bos_token="<|begin|>")
-    special = [("<|begin|>", plain.bos_token_id), ("<|end|>", plain.eos_token_id)]
-    for each, single in ((plain, f"{before}$A"), (ending, f"{before}$A <|end|>")):
-        each.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+    plain, ending = (writing(f"{before}$A{after}") for after in ("", " <|end|>"))
     assert ending(TEXT).input_ids[-1] == plain.eos_token_id
     assert fit(ending, TEXT, limit, "middle") == fit(plain, TEXT, limit, "middle")
 

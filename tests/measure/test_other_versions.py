@@ -1,4 +1,4 @@
-"""Samples that another version of lengthwise kept: refused in words, before anything is read."""
+"""What an interrupted run shows, of every measurement; samples that another version kept are refused in words."""
 
 import json
 import zlib
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lengthwise.cli.options import Output
+from lengthwise.cli.output import print_results
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.measure.comparison import comparison_of_kept
 from lengthwise.measure.difference import difference_of_runs
+from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.samples import FORMS, SampleLog
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
@@ -46,23 +49,36 @@ def rewrite(folder: Path, keep: tuple[str, ...] | None = None, *, drop: str = ""
     (folder / "samples.jsonl").write_bytes(b"".join(lines))
 
 
-def stop_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(kind: str, folder: Path, finished: int) -> Results:
+    """What there is after Ctrl-C once so many samples are kept."""
     append = SampleLog.append
 
     def stopped(log: SampleLog, key: str, record: dict[str, object]) -> None:
-        if log:
+        if len(log) == finished:
             raise KeyboardInterrupt
         append(log, key, record)
 
-    monkeypatch.setattr(SampleLog, "append", stopped)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted) as caught:
+        patch.setattr(SampleLog, "append", stopped)
+        measured(kind, folder)
+    return caught.value.partial
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_there_is_after_ctrl_c_is_shown(kind, finished, tmp_path, capsys):
+    partial = interrupted(kind, tmp_path / "run", finished)
+    assert partial.partial
+    assert len(partial.records) == finished
+    for verbose in (False, True):
+        print_results(partial, Output(verbose=verbose))
+        assert capsys.readouterr().out
+    assert partial._repr_html_()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_another_version_began(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        stop_after_one(patch)
-        with pytest.raises(Interrupted):
-            measured(kind, tmp_path / "run")
+    interrupted(kind, tmp_path / "run", 1)
     drop = "alone" if kind == "compare" else ""
     rewrite(tmp_path / "run", None if drop else PLACES, drop=drop)
 

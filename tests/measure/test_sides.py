@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import normalizers
-from tokenizers.processors import TemplateProcessing
 
 from lengthwise.checkpoints import NonFiniteLogits
 from lengthwise.errors import UsageError
@@ -26,7 +25,7 @@ from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize
 from tests.readings import in_memory
-from tests.tiny_folders import texts_in
+from tests.tiny_folders import texts_in, writing
 
 TEXTS = [tiny_text(900, seed=seed) for seed in range(3)]
 SPEC = Comparison(lengths=(128,), windows=3)
@@ -34,11 +33,8 @@ SPEC = Comparison(lengths=(128,), windows=3)
 
 def tokenizer(before: str = "", after: str = "", normalizer: Any = None) -> Any:
     """A tokenizer with a BOS that it adds only if told to."""
-    made = tiny_tokenizer(bos_token="<s>")
-    if before or after:
-        specials = [("<s>", made.bos_token_id), ("<|end|>", made.eos_token_id)]
-        template = " ".join(part for part in (before, "$A", after) if part)
-        made.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=specials)
+    template = " ".join(part for part in (before, "$A", after) if part)
+    made = writing(template, "<s>") if before or after else tiny_tokenizer(bos_token="<s>")
     made.backend_tokenizer.normalizer = normalizer
     return made
 

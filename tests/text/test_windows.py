@@ -2,11 +2,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tokenizers.processors import TemplateProcessing
 
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, WindowSampler, pack_documents, resolve_bos, sample_windows, view
+from tests.tiny_folders import writing
 
 
 def test_windows_stay_inside_their_document_and_do_not_overlap(numbered):
@@ -149,11 +149,8 @@ def test_packing_without_eos_is_refused(numbered):
 )
 def test_bos(setting, adding: int | None, having: int | None):
     """Of a tokenizer that adds it by itself, and of one that only has it."""
-    tokenizer = tiny_tokenizer(bos_token="<s>")
-    assert resolve_bos(tokenizer, setting) == having
-    template = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)])
-    tokenizer.backend_tokenizer.post_processor = template
-    assert resolve_bos(tokenizer, setting) == adding
+    assert resolve_bos(tiny_tokenizer(bos_token="<s>"), setting) == having
+    assert resolve_bos(writing("<s> $A", "<s>"), setting) == adding
 
 
 def test_a_tokenizer_without_bos_and_an_unknown_setting():

@@ -127,13 +127,14 @@ def check_run(
     """
     from lengthwise.subjects import as_model
 
-    spec = named_subject(measurement, model, text)
-    check_second(measurement, spec, in_memory=True)
-    given, first = text_of(measurement, spec, text), as_model(model)
+    spec = given.named_subject(measurement, model, text)
+    given.check_second(measurement, spec, in_memory=True)
+    corpus, first = given.text_of(measurement, spec, text), as_model(model)
     named = text is None or isinstance(text, str | Path)
-    prepared = _Prepared(measurement, spec, given, first, open_second(measurement, first, None), cache=named)
+    other = given.open_second(measurement, first, None)
+    prepared = _Prepared(measurement, spec, corpus, first, other, cache=named)
     prepared.check()
-    return given if measurement.reads != "tokens" else prepared.documents
+    return corpus if measurement.reads != "tokens" else prepared.documents
 
 
 def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The `eval:` section of a recipe."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.runs import read_metrics
-from lengthwise.training import Recipe, train
+from lengthwise.training import Recipe, plan, train
+from tests.evaluation.longbench_files import needs_lm_eval, official_rows
 from tests.tiny_folders import texts_in
 
 
@@ -63,3 +65,41 @@ def test_a_number_that_no_evaluation_has_is_named_with_the_nearest(name, make, t
 def test_an_evaluation_that_cannot_work_is_refused(held, changes, words, make):
     with pytest.raises(UsageError, match=words):
         make(eval=held, **changes)
+
+
+TOO_LONG: dict[str, tuple[dict[str, object], str]] = {
+    "ppl": ({"lengths": [100_000]}, "a window needs 100001 tokens"),
+    "limit": ({"max_length": 64, "reference": 32}, "too short to look for a limit"),
+}
+
+
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize("kind", TOO_LONG)
+def test_what_cannot_be_measured_is_refused_before_the_first_step(kind, dry, make, tmp_path):
+    options, words = TOO_LONG[kind]
+    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+    recipe = make(eval=held | {"measurements": {kind: options}})
+    with pytest.raises(UsageError, match=words):
+        plan(recipe) if dry else train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_held_out_text_without_windows_is_refused_in_a_dry_run(make, tmp_path):
+    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 5)), "split": "all"}
+    with pytest.raises(UsageError, match="too short"):
+        plan(make(eval=held))
+
+
+@needs_lm_eval
+def test_questions_that_bring_their_own_text(make, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = official_rows("qasper", count=2, words=30)
+    (folder / "qasper_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = {"tasks": ["longbench_qasper_e"], "data": str(folder), "max_length": 60, "truncation": "middle"}
+    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+    recipe = make(eval=held | {"measurements": {"eval": asked}}, steps=1)
+    assert plan(recipe)["processes"] == 1
+    train(recipe, tmp_path / "run")
+    [line] = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert "eval_longbench_qasper_e/f1" in line

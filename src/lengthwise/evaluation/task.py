@@ -28,7 +28,7 @@ from lengthwise.evaluation.effective_length import effective_length
 from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
-from lengthwise.text.corpus import Corpus
+from lengthwise.text.corpus import Corpus, rendering
 from lengthwise.text.same_ids import added_tokens
 from lengthwise.text.tokens import known_ids
 
@@ -272,9 +272,11 @@ def fit(
         ids = ids[over:]
         text = decode(ids)
     if chat:
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
-        )["input_ids"]
+        turn = {"role": "user", "content": text}
+        with rendering("a prompt"):
+            ids = tokenizer.apply_chat_template([turn], add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
     return tuple(ids), over
 
 

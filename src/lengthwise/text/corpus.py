@@ -148,7 +148,7 @@ def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
         return []
     # What nobody misses comes last.
     by_interest = sorted(left_out.items(), key=lambda each: each[0].startswith("hidden"))
-    counts = ", ".join(f"{count} {why}" for why, count in by_interest)
+    counts = ", ".join(why if why.startswith("the ") else f"{count} {why}" for why, count in by_interest)
     return [f"Documents and files left out of the text ({documents} documents have text): {counts}."]
 
 

@@ -51,7 +51,7 @@ def read_data_set(
     try:
         for own, value in readable(rows, how, left_out):
             if size >= how.text_tokens * CHARACTERS:
-                left_out[f"rest of the data set, beyond {how.text_tokens:,} tokens (--text-tokens)"] = 1
+                left_out[f"the rest of the data set, beyond {how.text_tokens:,} tokens (--text-tokens)"] = 1
                 break
             found[own] = value
             size += len(str(value))

@@ -129,7 +129,7 @@ def build_trainer(
         **given,
     )
     for measurement in [] if held is None else held.measured():
-        trainer.add_callback(MeasureCallback(trainer, measurement, text))
+        trainer.add_callback(MeasureCallback(trainer, measurement, text if measurement.reads else None))
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -11,6 +11,8 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
+from lengthwise.measure.runner import plan_run
+from lengthwise.settings import Subject
 from lengthwise.subjects.plan import (
     Cost,
     bytes_saved,
@@ -21,7 +23,12 @@ from lengthwise.subjects.plan import (
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import parameter_counts, recipe_skeleton, training_documents
+from lengthwise.training.starting_model import (
+    held_out_text,
+    parameter_counts,
+    recipe_skeleton,
+    training_documents,
+)
 from lengthwise.training.views import least_context
 
 BASIS = (
@@ -70,18 +77,30 @@ def plan(recipe: Recipe, *, devices: int | None = None) -> dict[str, Any]:
 
 
 def _check_text(recipe: Recipe) -> str | None:
-    """Check that the text is long enough; why it was not, if the tokenizer or a data set on the hub is missing."""
+    """Check that the texts are long enough, also for what `eval` measures.
+
+    Why that was not checked, if the tokenizer or a data set on the hub is missing.
+    """
     try:
         tokenizer = read_tokenizer(resolve(recipe.model))
     except MissingError as error:
         return error.problem
+    held, size = recipe.eval, recipe.view.longest_stretch
     try:
-        documents, _ = training_documents(recipe, tokenizer)
+        WindowSampler(training_documents(recipe, tokenizer)[0]).window(0, size)
+        if held is not None:
+            WindowSampler(held_out_text(recipe, tokenizer)[1]).window(0, size)
     except MissingError as error:
-        if not recipe.data.corpus.startswith(HUB_PREFIX):
+        if not any(
+            text and text.startswith(HUB_PREFIX) for text in (recipe.data.corpus, held and held.corpus)
+        ):
             raise
         return error.problem
-    WindowSampler(documents).window(0, recipe.view.longest_stretch)
+    # How far an extended model reads is not known without it.
+    if held is not None and recipe.extend is None:
+        text = recipe.data.of_text() | {"text": held.corpus or recipe.data.corpus, "split": held.split}
+        for measurement in held.measured():
+            plan_run(measurement, Subject(model=recipe.model, **(text if measurement.reads else {})))
     return None
 
 

@@ -229,7 +229,7 @@ def _check_causal(model: nn.Module) -> None:
 
 
 def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
-    with running(model, input_ids.shape[1]):
+    with running(f"a {type(unwrap(model)).__name__}", input_ids.shape[1]):
         return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
 
 

@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def running(model: nn.Module, tokens: int) -> Iterator[None]:
-    """A forward pass over so many tokens. UsageError where a configuration that nobody tried stops it."""
+def running(
+    name: str,
+    tokens: int,
+    *,
+    through: str = "",
+    expected: str = "settings with which transformers runs the model",
+    fix: str | None = "compare its config.json with that of its authors",
+) -> Iterator[None]:
+    """A forward pass over so many tokens. UsageError where the code of the model fails, as by untried settings."""
     try:
         yield
     except Exception as error:
         if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
             raise
-        raise UsageError(
-            f"a {type(unwrap(model)).__name__} cannot read {tokens} tokens: {reason(error)}",
-            expected="settings with which transformers runs the model",
-            fix="compare its config.json with that of its authors",
-        ) from error
+        problem = f"{name} cannot read {tokens:,} tokens{through}: {reason(error)}"
+        raise UsageError(problem, expected=expected, fix=fix) from error
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:

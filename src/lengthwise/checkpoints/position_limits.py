@@ -269,7 +269,7 @@ def positions_matter(base: Any) -> bool:
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
     frequencies, training = Frequencies(base), [module for module in base.modules() if module.training]
     kept = frequencies.kept
-    with torch.no_grad(), running(base, ids.shape[1]):
+    with torch.no_grad(), running(f"a {type(base).__name__}", ids.shape[1]):
         logits = [
             base.eval()(**view_arguments(base, ids, ids + first_position(base) + gap * (ids > 2))).logits
             for gap in (0, 3)

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from lengthwise.checkpoints.head import looks_ahead
-from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
+from lengthwise.checkpoints.hidden import running
+from lengthwise.errors import UsageError, is_bug, is_out_of_memory, reason
 
 logger = logging.getLogger(__name__)
 
@@ -118,18 +119,12 @@ def one_pass(name: str, tokens: int, through: str = "") -> Iterator[None]:
     Raises:
         UsageError: it drew some (what is drawn and changes nothing is refused, too), or the model's own code fails.
     """
-    before = _random_states()
-    try:
+    expected, fix, before = "a model that reads texts of any length", None, _random_states()
+    if through:
+        expected = "a cache that its layers can continue"
+        fix = "leave out what asks for a cache (kv_cache, cache, read), or name another"
+    with running(name, tokens, through=through, expected=expected, fix=fix):
         yield
-    except Exception as error:
-        if isinstance(error, LengthwiseError) or is_out_of_memory(error) or is_bug(error):
-            raise
-        expected, fix = "a model that reads texts of any length", None
-        if through:
-            expected = "a cache that its layers can continue"
-            fix = "leave out what asks for a cache (kv_cache, cache, read), or name another"
-        problem = f"{name} cannot read {tokens:,} tokens{through}: {reason(error)}"
-        raise UsageError(problem, expected=expected, fix=fix) from error
     if _random_states() != before:
         raise UsageError(
             f"{name} draws random numbers when it reads {tokens:,} tokens, and does not say the same twice",
@@ -152,13 +147,9 @@ def check_blind(
 ) -> None:
     """Compare the first rows of the longest texts so far with those of their beginning, which is read alone.
 
-    UsageError where they differ by more than rounding: rows change with the tokens that follow them.
-
-    Args:
-        ids, rows: whole texts [B, T], and what the head takes for them [B, T, ...].
-        run: one pass: ids -> rows.
-        proofs, name: what is known of the model, and its name.
-        coarse: whether what is read at once is rounded together, so that differences as in 16 bits are none.
+    `ids` are whole texts [B, T], `rows` what the head takes for them [B, T, ...], as `run` gives it in one pass.
+    `coarse`: what is read at once is rounded together, so that differences as in 16 bits are none. UsageError where
+    they differ by more than rounding: rows change with the tokens that follow them.
     """
     length = ids.shape[1]
     size = min(BEGINNING, length // 2)

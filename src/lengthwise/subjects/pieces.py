@@ -44,11 +44,8 @@ _KINDS = {"full_attention": None, "sliding_attention": _WINDOW, "chunked_attenti
 class PieceReader:
     """Sequences read side by side, each token once: keys and values of what was read are kept.
 
-    A sequence may be padded on the left of any piece; masks and positions keep the padding out.
-
-    Args:
-        model: the model.
-        cache: an empty cache to begin with; None leaves it to the model.
+    A sequence may be padded on the left of any piece; masks and positions keep the padding out. `cache` is an empty
+    one to begin with; None leaves it to the model.
     """
 
     def __init__(self, model: Weights, *, cache: Cache | None = None) -> None:

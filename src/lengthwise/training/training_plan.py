@@ -129,11 +129,8 @@ def device_memory(
 ) -> dict[str, int]:
     """Bytes that each of `devices` devices needs to train `recipe` as its `parallel` says; one of them has all of it.
 
-    Args:
-        recipe, model: what is run, and its model with its adapter; the meta device will do.
-        micro: samples at a time on a device.
-        devices: how many.
-        device: whose chunk of logits is meant.
+    `model` has its adapter, and may be on the meta device; `micro` are the samples at a time on a device, and
+    `device` is the kind of device whose chunk of logits is meant.
 
     Returns:
         `device`, the sum on a device, and `host`, in main memory for it; and their parts: `state` (weights, gradients

@@ -19,7 +19,7 @@ from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.arguments import AlignmentArguments
-from lengthwise.training.collator import PLAIN, READ, PairCollator, WindowDataset, check_rows_whole
+from lengthwise.training.collator import WindowDataset, check_rows_whole
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
 from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
@@ -245,22 +245,12 @@ class AlignmentTrainer(Trainer):
             logs |= mean | last
         super().log(logs, start_time)
 
-    # The Trainer drops what the model does not take before the collator sees it.
-    def _set_signature_columns_if_needed(self) -> None:
-        """Keep what `PairCollator` reads or refuses, for a collator that is made of one."""
-        super()._set_signature_columns_if_needed()
-        assert self._signature_columns is not None
-        self._signature_columns += [name for name in (*READ, *PLAIN) if name not in self._signature_columns]
-
+    # The Trainer drops columns that the model does not take. The collator has to see them: some it refuses.
     def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
-        if isinstance(self.data_collator, PairCollator):
-            return dataset
-        return super()._remove_unused_columns(dataset, description)
+        return dataset
 
     def _get_collator_with_removed_columns(self, data_collator: Any, description: str | None = None) -> Any:
-        if isinstance(data_collator, PairCollator):
-            return data_collator
-        return super()._get_collator_with_removed_columns(data_collator, description)
+        return data_collator
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None and self.args.world_size > 1 and self.args.device.type == "cpu":

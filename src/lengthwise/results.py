@@ -44,8 +44,6 @@ PLACE = (
 )
 """The fields of a row that say which number it is."""
 
-_FACES = "lengthwise.report.notebook"
-
 # The docstring under each field becomes its description in the schema.
 _described = with_config(ConfigDict(use_attribute_docstrings=True))
 
@@ -211,20 +209,23 @@ class Results:
             MissingError: matplotlib is not installed.
             UsageError: the run has no picture of that name, or none at all.
         """
-        return _faces().picture(self, name)
+        from lengthwise.versions import need
+
+        need("matplotlib")
+        return _face("figures").picture_of(self, name)
 
     def __repr__(self) -> str:
         """How an interpreter shows it: the sentence, and how many rows there are."""
-        return f"<Results of {self.kind}, {len(self.rows):,} rows: {_faces().sentence(self)}>"
+        return f"<Results of {self.kind}, {len(self.rows):,} rows: {_face('sentence').said(self).sentence}>"
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the sentence, then the headline numbers."""
-        return _faces().html(self)
+        return _face("html").results_html(self)
 
 
-def _faces() -> Any:
+def _face(name: str) -> Any:
     """What shows results. It lies on a higher floor, and is loaded by its name when somebody looks."""
-    return import_module(_FACES)
+    return import_module(f"lengthwise.report.{name}")
 
 
 def read_results(path: Path) -> Results:

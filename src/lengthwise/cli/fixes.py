@@ -6,11 +6,11 @@ The library does not know which verb calls it: a folder that cannot be resumed s
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Set
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-_ELSEWHERE = re.compile(r"`[^`]*`|(lengthwise|torchrun|hf) [^,;]*")
-"""Whole commands, whose options are of their own verb."""
+_ELSEWHERE = re.compile(r"`[^`]*`|(lengthwise|torchrun|hf|vLLM:?) [^,;)]*")
+"""Whole commands and other programs, whose options are their own."""
 _BETWEEN = re.compile(r"; |, (?:or )?| or (?=another |choose |start |--)")
 
 
@@ -19,17 +19,14 @@ def options_in(text: str) -> set[str]:
     return {*_OPTION.findall(_ELSEWHERE.sub("", text))}
 
 
-def fitting(fix: str, own: Collection[str], known: Collection[str]) -> str | None:
-    """The parts of `fix` that name no option but the verb's `own`, and those of other programs; None if none is left.
+def fitting(fix: str, own: Set[str]) -> str | None:
+    """The parts of `fix` that name no option but the verb's `own`; None if none is left.
 
-    `known` are the options of all verbs.
-
-    >>> fitting("restore them, or --overwrite, or another --out", {"--out"}, {"--out", "--overwrite"})
+    >>> fitting("restore them, or --overwrite, or another --out", {"--out"})
     'restore them or another --out'
     """
-    foreign = {*known} - {*own}
-    if not options_in(fix) & foreign:
+    if options_in(fix) <= own:
         return fix
-    kept = [part for part in _BETWEEN.split(fix) if not options_in(part) & foreign]
+    kept = [part for part in _BETWEEN.split(fix) if options_in(part) <= own]
     last = " or " if " or " in fix else ", "
     return last.join([", ".join(kept[:-1]), kept[-1]] if len(kept) > 1 else kept) or None

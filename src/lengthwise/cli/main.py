@@ -21,14 +21,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 import lengthwise
 from lengthwise.cli.options import Junit, Output, one_by_one, with_fields
 from lengthwise.cli.output import BesideBars, in_plain_signs, print_plan, show
-from lengthwise.errors import (
-    TERMINATED,
-    Interrupted,
-    LengthwiseError,
-    UsageError,
-    is_out_of_memory,
-    reason,
-)
+from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageError, is_out_of_memory, reason
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.settings import Subject
@@ -143,11 +136,9 @@ def _fitting(error: LengthwiseError, verb: str = "") -> LengthwiseError:
     """The error, telling nothing that the verb has no option for."""
     from lengthwise.cli.fixes import fitting, options_in
 
-    if verb not in VERBS or not error.fix or options_in(error.fix) <= options_of(verb):
+    if verb not in VERBS or not error.fix or not options_in(error.fix):
         return error
-    known = frozenset[str]().union(*map(options_of, set(VERBS) - {"reproduce"}))
-    fix = fitting(error.fix, options_of(verb), known)
-    return LengthwiseError(error.problem, expected=error.expected, fix=fix)
+    return LengthwiseError(error.problem, expected=error.expected, fix=fitting(error.fix, options_of(verb)))
 
 
 def options_of(verb: str) -> frozenset[str]:

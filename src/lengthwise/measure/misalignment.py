@@ -29,11 +29,6 @@ ESTIMATORS = {
     "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; wider intervals",
 }
 
-_LATTICE = {
-    "needs": "the lattice compares them at every position of every view",
-    "fix": "--estimator paper, which needs them at one position a view",
-}
-
 
 class Misalignment(WindowMeasurement):
     """Does cutting off early context change the predictions?
@@ -84,7 +79,9 @@ class Misalignment(WindowMeasurement):
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse a model that does not give what the lattice compares."""
         if self.estimator == "lattice":
-            check_wants(model, Want.ROWS, **_LATTICE)
+            needs = "the lattice compares them at every position of every view"
+            fix = "--estimator paper, which needs them at one position a view"
+            check_wants(model, Want.ROWS, needs=needs, fix=fix)
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows of each length."""

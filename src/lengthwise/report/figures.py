@@ -14,20 +14,15 @@ from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.report.drawing import (
-    COLORS,
-    Curve,
-    Picture,
-    curve_picture,
-    curves_of,
-    doubling_axis,
-    token_axis,
-)
+from lengthwise.errors import UsageError, require_known
+from lengthwise.report import drawing
+from lengthwise.report.drawing import Curve, Picture, curve_picture, curves_of
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
-from lengthwise.report.tables import questions, row_estimate, series_names
-from lengthwise.results import Row
+from lengthwise.report.tables import in_order, questions, row_estimate, series_names, tasks_in_order
+from lengthwise.results import Results, Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
 NATS = "nats per token"
@@ -98,7 +93,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     """Excess loss by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
     names = series_names(rows)
-    colors = {label: COLORS[i % len(COLORS)] for i, label in enumerate(dict.fromkeys(names))}
+    colors = {label: drawing.COLORS[i % len(drawing.COLORS)] for i, label in enumerate(dict.fromkeys(names))}
     # The color and name of each model that has a number, with its row.
     numbers: dict[str, list[tuple[str, str, Row]]] = defaultdict(list)
     points: dict[str, list[Row]] = defaultdict(list)
@@ -117,9 +112,9 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     def dress(axes: Axes, heading: str, places: Sequence[float]) -> None:
         if heading == benefit:
             axes.set_xlabel("distance (tokens)")
-            doubling_axis(axes, places, apart=4)
+            drawing.doubling_axis(axes, places, apart=4)
         else:
-            token_axis(axes, places, ticks=4)
+            drawing.token_axis(axes, places, ticks=4)
         for color, _, row in limits["used up to" if heading == benefit else "sound up to"]:
             axes.axvline(row.value or 0, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
             if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
@@ -167,7 +162,7 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
 
     def dress(axes: Axes, heading: str, x: Sequence[float]) -> None:
         ticks = [place for place in (16 * 4**step for step in range(12)) if place <= max(x)]
-        doubling_axis(axes, ticks if heading.startswith("How far") and len(x) > 8 else x)
+        drawing.doubling_axis(axes, ticks if heading.startswith("How far") and len(x) > 8 else x)
         for row in rows:
             if heading.startswith("How far") and row.metric == "tolerance" and row.value is not None:
                 _level(axes, row, "#555555")
@@ -235,6 +230,20 @@ def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
     return [picture for draw in draws if (picture := draw(rows)) is not None]
 
 
+def picture_of(results: Results, name: str | None) -> Figure:
+    """See `Results.picture`."""
+    pictures = {
+        drawn.name: drawn.figure
+        for task in tasks_in_order(row.task for row in results.rows)
+        for drawn in figures_of(task, in_order([row for row in results.rows if row.task == task]))
+    }
+    if not pictures:
+        raise UsageError(f"a run of {results.kind!r} with these rows has no picture")
+    name = next(iter(pictures)) if name is None else name
+    require_known(name, pictures, "there is no picture")
+    return pictures[name]
+
+
 def _by_number(
     rows: Sequence[Row], task: str, panels: Mapping[str, str], field: str, **about: Any
 ) -> Picture | None:
@@ -264,7 +273,9 @@ def _by_position(
         panels,
         across="position (tokens)",
         from_zero=list(panels) if from_zero else (),
-        dress=lambda axes, _, positions: token_axis(axes, positions, ticks=8 if len(panels) == 1 else 4),
+        dress=lambda axes, _, positions: drawing.token_axis(
+            axes, positions, ticks=8 if len(panels) == 1 else 4
+        ),
         **about,
     )
 

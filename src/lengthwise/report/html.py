@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import lengthwise
-from lengthwise.report.drawing import Picture
-from lengthwise.report.tables import Cell, Estimate, Table, cell_text, settings_table
+from lengthwise.report.sentence import said
+from lengthwise.report.tables import Cell, Estimate, Table, cell_text, in_order, page_table, settings_table
+from lengthwise.results import Results
+
+if TYPE_CHECKING:
+    from lengthwise.report.drawing import Picture
 
 GENERATOR = '<meta name="generator" content="lengthwise">'
 """What tells our pages from other people's files."""
@@ -67,11 +71,12 @@ def render_page(
     )
 
 
-def render_table(title: str, table: Table) -> str:
-    """A piece of HTML, to stand in another page: the title, and the table folded."""
+def results_html(results: Results) -> str:
+    """A piece of HTML, for a notebook: the sentence of a run, and its headline numbers folded."""
     module: Any = _ENVIRONMENT.get_template("table.html").module
-    shown = module.whole_table(table)
-    return f"<p><b>{escape(title)}</b></p><details><summary>numbers</summary>{shown}</details>"
+    shown = module.whole_table(page_table(in_order([row for row in results.rows if row.is_whole])))
+    title = escape(said(results).sentence)
+    return f"<p><b>{title}</b></p><details><summary>numbers</summary>{shown}</details>"
 
 
 def prose(text: str) -> Markup:

@@ -87,7 +87,7 @@ def compare(
     if output.dry_run:
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
-    return show(make, output, judge=partial(gates.judged, limits=limits), junit=junit)
+    return show(make, output, limits, junit)
 
 
 def _side(

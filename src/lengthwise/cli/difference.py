@@ -60,7 +60,7 @@ def difference(
                 fix=f"leave {'it' if len(shaped) == 1 else 'them'} out; --json gives all numbers",
             )
         found = comparison_of_kept(*pair)
-        return print_judged(found, Output(as_json=as_json), gates.judged(found, limits), junit)
+        return print_judged(found, Output(as_json=as_json), limits, junit)
     if limits:
         raise UsageError(
             f"{', '.join(limits)} with runs that are no kept predictions",

@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from lengthwise.cli.options import SUMMARY
@@ -23,28 +24,27 @@ _MARKS = {True: "passed", False: "**failed**", None: "**not decided**"}
 
 
 def limits(
-    fail_above: float | None, fail_use: float | None = None, *, junit: str | None = None
-) -> dict[str, float]:
-    """The thresholds that are given, by their options."""
-    given = {"--fail-above": fail_above, "--fail-use": fail_use}
-    for name, value in given.items():
-        if value is not None and not math.isfinite(value):
+    fail_above: float | None,
+    fail_use: float | None = None,
+    *,
+    metric: str = "difference",
+    junit: str | None = None,
+) -> dict[str, Callable[[Results], Gate]]:
+    """What judges results, by the options that are given; `metric` is what --fail-above is about."""
+    found = {}
+    for name, value, judge in (
+        ("--fail-above", fail_above, partial(above, metric=metric)),
+        ("--fail-use", fail_use, use),
+    ):
+        if value is None:
+            continue
+        if not math.isfinite(value):
             raise UsageError(f"{name} is {value}", expected="a finite number")
-    found = {name: value for name, value in given.items() if value is not None}
+        found[name] = partial(judge, threshold=value)
     if junit is not None and not found:
         raise UsageError("--junit needs a threshold to report on", fix="add --fail-above VALUE")
     if junit is not None:
         file_to_write(junit, what="--junit")
-    return found
-
-
-def judged(results: Results, limits: Mapping[str, float], metric: str = "difference") -> list[Gate]:
-    """What each threshold says; `metric` is what --fail-above is about."""
-    found = []
-    if "--fail-above" in limits:
-        found.append(above(results, metric, limits["--fail-above"]))
-    if "--fail-use" in limits:
-        found.append(use(results, limits["--fail-use"]))
     return found
 
 

@@ -207,18 +207,17 @@ def _measuring(kind: type[Measurement]) -> Callable[..., int | None]:
         junit: Junit = None,
         output: Output,
     ) -> int | None:
-        gated: dict[str, Any] = {}
+        limits = {}
         if fail_above is not None or junit is not None:
             from lengthwise.cli import gates
 
-            limits, metric = gates.limits(fail_above, junit=junit), kind.about.fail_above or ""
-            gated = {"judge": partial(gates.judged, limits=limits, metric=metric), "junit": junit}
+            limits = gates.limits(fail_above, metric=kind.about.fail_above or "", junit=junit)
         from lengthwise.measure.runner import plan_run, run
 
         if output.dry_run:
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None
-        return show(partial(run, measurement, subject), output, **gated)
+        return show(partial(run, measurement, subject), output, limits, junit)
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind

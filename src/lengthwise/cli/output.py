@@ -30,13 +30,12 @@ _SIGNS = str.maketrans("─│┼●–—“”’", '-|+o--""\'')
 def show(
     run: Callable[..., Results],
     output: Output,
-    *,
-    judge: Callable[[Results], Sequence[Gate]] = lambda _: (),
+    limits: Mapping[str, Callable[[Results], Gate]] | None = None,
     junit: str | None = None,
 ) -> int:
-    """Call `run` with the folder of `output` and print its results, or those that an interruption left.
+    """Call `run` with the folder of `output`, print its results or those that an interruption left, and judge them.
 
-    Returns the exit code of the thresholds that `judge` applies. Of several processes the first alone prints.
+    Returns the exit code. Of several processes the first alone prints.
     """
     try:
         results = run(out=output.out, resume=output.resume, overwrite=output.overwrite)
@@ -44,7 +43,7 @@ def show(
         if stop.partial is not None and is_main_process():
             print_results(stop.partial, output)
         raise
-    return print_judged(results, output, judge(results), junit)
+    return print_judged(results, output, limits or {}, junit)
 
 
 def needed(folder: str | None, what: str, example: str) -> str:
@@ -55,9 +54,10 @@ def needed(folder: str | None, what: str, example: str) -> str:
 
 
 def print_judged(
-    results: Results, output: Output, gates: Sequence[Gate] = (), junit: str | None = None
+    results: Results, output: Output, limits: Mapping[str, Callable[[Results], Gate]], junit: str | None
 ) -> int:
     """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
+    gates = [judge(results) for judge in limits.values()]
     if is_main_process():
         print_results(results, output, gates)
     if not gates and not os.environ.get(SUMMARY):

@@ -97,24 +97,19 @@ def _difference_curves(rows: Sequence[Row]) -> list[str]:
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]
-    benefits = [row for row in rows if row.metric in ("benefit_a", "benefit_b")]
-    return [
-        *_plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0]),
-        *_in_nats("  benefit of a passage", benefits),
-    ]
-
-
-def _in_nats(corner: str, rows: Sequence[Row]) -> list[str]:
-    """A small table of the benefits of both sides by distance."""
-    distances = sorted({row.distance for row in rows if row.distance is not None})[-5:]
-    if not distances:
-        return []
-    cells = {(row.metric, row.distance): row for row in rows}
-    return ["", corner + "".join(f"{distance:>9,}" for distance in distances) + "  tokens back"] + [
-        f"{f'  {metric[-1].upper()}, nats per token':<{len(corner)}}"
-        + "".join(f"{_number(cells[metric, distance]):>9.2f}" for distance in distances)
-        for metric in ("benefit_a", "benefit_b")
-    ]
+    lines = _plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0])
+    # A small table of the benefits of both sides by distance.
+    cells = {(row.metric, row.distance or 0): row for row in rows}
+    distances = sorted(distance for metric, distance in cells if metric == "benefit_a")[-5:]
+    if distances:
+        lines += [
+            "",
+            "  benefit of a passage" + "".join(f"{each:>9,}" for each in distances) + "  tokens back",
+        ]
+        for side in "ab":
+            worths = (_number(cells[f"benefit_{side}", distance]) for distance in distances)
+            lines.append(f"  {side.upper()}, nats per token   " + "".join(f"{each:>9.2f}" for each in worths))
+    return lines
 
 
 PICTURES: Mapping[str, Callable[[Sequence[Row]], list[str]]] = {

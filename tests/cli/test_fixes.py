@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import lengthwise as package
-from lengthwise.cli.fixes import fitting, options_in
-from lengthwise.cli.main import VERBS, options_of
+from lengthwise.cli.main import VERBS, fitting, options_in, options_of
 from tests.cli.small_runs import refused
 
 OWN = sorted({*VERBS} - {"reproduce"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.measure.own_rounding import own_rounding
+from lengthwise.measure.distributions import own_rounding
 from lengthwise.measure.repeated_windows import Layout
 from lengthwise.subjects import LoadedModel, Reading, Want
 from lengthwise.subjects.rounding import LEAST, beginning

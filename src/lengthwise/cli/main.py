@@ -6,12 +6,13 @@ import importlib
 import inspect
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +56,10 @@ EXAMPLES = (
     "lengthwise measure smollm2-135m --adapter runs/lora/model --out runs/after",
     "lengthwise report runs/before runs/after runs/lora --out compare.html",
 )
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_ELSEWHERE = re.compile(r"`[^`]*`|(lengthwise|torchrun|hf|vLLM:?) [^,;)]*")
+"""Whole commands and other programs, whose options are their own."""
+_BETWEEN = re.compile(r"; |, (?:or )?| or (?=another |choose |start |--)")
 _sigterm = threading.Event()
 
 
@@ -133,12 +138,28 @@ def _explained(error: BaseException, verb: Sequence[str] = ()) -> tuple[int, str
 
 
 def _fitting(error: LengthwiseError, verb: str = "") -> LengthwiseError:
-    """The error, telling nothing that the verb has no option for."""
-    from lengthwise.cli.fixes import fitting, options_in
-
+    """The error, telling nothing that the verb has no option for: the library does not know which verb calls it."""
     if verb not in VERBS or not error.fix or not options_in(error.fix):
         return error
     return LengthwiseError(error.problem, expected=error.expected, fix=fitting(error.fix, options_of(verb)))
+
+
+def options_in(text: str) -> set[str]:
+    """The options that a text tells to give to the verb at hand."""
+    return {*_OPTION.findall(_ELSEWHERE.sub("", text))}
+
+
+def fitting(fix: str, own: Set[str]) -> str | None:
+    """The parts of `fix` that name no option but the verb's `own`; None if none is left.
+
+    >>> fitting("restore them, or --overwrite, or another --out", {"--out"})
+    'restore them or another --out'
+    """
+    if options_in(fix) <= own:
+        return fix
+    kept = [part for part in _BETWEEN.split(fix) if options_in(part) <= own]
+    last = " or " if " or " in fix else ", "
+    return last.join([", ".join(kept[:-1]), kept[-1]] if len(kept) > 1 else kept) or None
 
 
 def options_of(verb: str) -> frozenset[str]:

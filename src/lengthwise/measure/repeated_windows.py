@@ -206,7 +206,7 @@ class KeptPredictions(WindowMeasurement):
         Of the first pair, also how far the side differs from itself: as its dtype rounds, or beside other software as
         16 bits do. Both, where the other side is not known yet (`beside` is None).
         """
-        from lengthwise.measure.own_rounding import own_rounding
+        from lengthwise.measure.distributions import own_rounding
         from lengthwise.subjects.rounding import LEAST, LEAST_ELSEWHERE, MOST, MOST_ELSEWHERE
 
         facts: Record = {

@@ -1,7 +1,5 @@
 """Rows as real ones look, with made-up but plausible numbers."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The card: its bars are as long as its numbers, and what is not decided does not look as if it were."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,7 @@ from matplotlib.textpath import TextPath
 
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
-from lengthwise.report.card import card_of, model_index, write_card
+from lengthwise.report.card import card_of, model_index
 from lengthwise.report.card_drawing import (
     FADE,
     HEIGHT,
@@ -380,23 +378,12 @@ def test_runs_that_do_not_belong_together_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("kind", "partial", "problem"),
-    [("ppl", False, "holds a run of 'ppl'"), ("limit", True, "holds an unfinished run of 'limit'")],
-)
-def test_other_runs_are_refused(write_run: Any, kind: str, partial: bool, problem: str) -> None:
-    folder = write_run("run", kind=kind, rows=limit(SOUND, USED).rows, partial=partial)
-    with pytest.raises(UsageError, match=problem) as error:
-        write_card([folder])
-    assert error.value.expected
-    assert error.value.fix
-    assert not (folder / "card").exists()
-
-
-@pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["RUN", "--windows", "4"], "there is no model to measure, and windows is given"),
         (["RUN", "--text", "books"], "there is no model to measure, and text is given"),
+        (["PPL"], "holds a run of 'ppl'"),
+        (["PARTIAL"], "holds an unfinished run of 'limit'"),
         (["gone"], "gone is no run folder"),
         (["a", "b", "c", "--out", "OUT"], "a, b, c are no run folders"),
     ],
@@ -404,14 +391,16 @@ def test_other_runs_are_refused(write_run: Any, kind: str, partial: bool, proble
 def test_the_command_refuses(
     write_run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], problem: str
 ) -> None:
-    places = {
-        "RUN": str(write_run("run", kind="limit", rows=limit(SOUND, USED).rows)),
-        "OUT": str(tmp_path / "out"),
+    kept = {"RUN": ("limit", False), "PPL": ("ppl", False), "PARTIAL": ("limit", True)}
+    places = {"OUT": str(tmp_path / "out")} | {
+        name: str(write_run(name, kind=kind, rows=limit(SOUND, USED).rows, partial=partial))
+        for name, (kind, partial) in kept.items()
     }
     assert run(["card", *(places.get(each, each) for each in options)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert problem in lines[0]
     assert [line.partition(":")[0] for line in lines[1:]] == ["expected", "fix"]
+    assert not list(tmp_path.rglob("card"))
 
 
 def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """Every point of every curve is drawn at the position of its row; a bin is drawn at its middle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -112,15 +110,6 @@ def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none() -> N
     # The line of the first model is gone, not that of the second.
     assert without.count(COLORS[0].lower()) < with_both.count(COLORS[0].lower())
     assert without.count(COLORS[1].lower()) == with_both.count(COLORS[1].lower())
-
-
-def test_undefined_values_and_missing_intervals_are_drawn_around() -> None:
-    rows = [
-        Row(model="m", task="perplexity", metric="loss", value=value, length=length)
-        for length, value in ((64, 1.0), (128, None), (256, 0.5))
-    ]
-    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(loss_by_length(rows)).alt
-    assert "m: 1.000 at 64." in drawn(loss_by_length(rows[:1])).alt
 
 
 def test_matrix_extremes_in_words() -> None:

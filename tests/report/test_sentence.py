@@ -1,7 +1,5 @@
 """The sentence of a run: its numbers are those of the rows, and every face begins with it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, get_args
 

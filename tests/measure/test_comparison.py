@@ -211,6 +211,11 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
     return [row, *bins, *(replace(row, metric=name, value=value) for name, value in given.items())]
 
 
+LATE = {"begins": 256, "exact_up_to": 256, "one_sided": 0.1}
+EARLIER = {"begins": 256, "exact_up_to": 128, "after": 0.3, "one_sided": 0.1}
+SHIFTED = {"top_share": 0.9, "largest": 4.0, "shift": 0.2, "one_sided": -0.99}
+
+
 @pytest.mark.parametrize(
     ("means", "numbers", "pattern", "place"),
     [
@@ -231,55 +236,16 @@ def rows_of_curve(*means: float, tolerance: float = 0.1, **numbers: float) -> li
         ((0.01, 0.01, 0.01, 0.01, 0.01), {"largest": 4.0, "largest_rounding": 1.0}, "some tokens", None),
         ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.05, "one_sided": 1.0}, "all positions", None),
         ((0.05, 0.05, 0.05, 0.05, 0.05), {"shift": 0.001, "one_sided": 0.05}, "equal", None),
-        (
-            (0.0, 0.0, 0.0, 0.02, 0.02),
-            {"begins": 256, "exact_up_to": 256, "after": 0.02, "one_sided": 0.1},
-            "from a place",
-            (256, 264),
-        ),
+        ((0.0, 0.0, 0.0, 0.02, 0.02), LATE | {"after": 0.02}, "from a place", (256, 264)),
         # Exact before it, and within a tolerance that is meant for other positions.
-        (
-            (0.0, 0.0, 0.0, 0.09, 0.12),
-            {"begins": 261, "exact_up_to": 256, "after": 0.1, "one_sided": 0.1},
-            "from a place",
-            (256, 264),
-        ),
+        ((0.0, 0.0, 0.0, 0.09, 0.12), LATE | {"begins": 261, "after": 0.1}, "from a place", (256, 264)),
         # What is as small as rounding may be rounding, or the beginning of it.
-        (
-            (0.0, 0.0, 0.05, 0.3, 0.3),
-            {
-                "begins": 256,
-                "exact_up_to": 128,
-                "before": 0.05,
-                "after": 0.3,
-                "one_sided": 0.1,
-                "floor_a": 0.05,
-            },
-            "from a place",
-            (128, 256),
-        ),
+        ((0.0, 0.0, 0.05, 0.3, 0.3), EARLIER | {"before": 0.05, "floor_a": 0.05}, "from a place", (128, 256)),
         # What is far below rounding is rounding of single tokens, or a slow beginning.
-        (
-            (0.0, 0.0, 0.0, 0.3, 0.3),
-            {
-                "begins": 256,
-                "exact_up_to": 128,
-                "before": 1e-4,
-                "after": 0.3,
-                "one_sided": 0.1,
-                "floor_a": 0.02,
-            },
-            "from a place",
-            (128, 256),
-        ),
+        ((0.0, 0.0, 0.0, 0.3, 0.3), EARLIER | {"before": 1e-4, "floor_a": 0.02}, "from a place", (128, 256)),
         ((0.05, 0.3, 0.3, 0.3, 0.3), {}, "all positions", None),
         ((0.2, 0.2, 0.2, 0.2, 0.2), {"tenth_share": 0.99, "largest": 4.0}, "some tokens", None),
-        (
-            (0.2, 0.2, 0.2, 0.2, 0.2),
-            {"top_share": 0.9, "largest": 4.0, "shift": 0.2, "one_sided": -0.99},
-            "all positions",
-            None,
-        ),
+        ((0.2, 0.2, 0.2, 0.2, 0.2), SHIFTED, "all positions", None),
         # Differing tokens side by side are a place, however few they are.
         ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.3}, "first tokens", (0, 64)),
         ((0.9, 0.0, 0.0, 0.0, 0.3), {"tenth_share": 0.99, "alone_share": 0.9}, "some tokens", None),
@@ -382,5 +348,3 @@ def test_paths() -> None:
     for wrong in ("chunk", "chunks", "chunks=0", "decode=", "decode=x", "prefill=3"):
         with pytest.raises(UsageError):
             reading_path(MODEL.model_copy(update={"read": wrong}))
-    with pytest.raises(UsageError, match="never reads"):
-        reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))

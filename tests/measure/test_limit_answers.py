@@ -98,6 +98,7 @@ IN_PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
         ("not used 51", "again here and there from 64"),
     ),
     "the nearest alone": (lambda back, _: back < 20, "not used", (NO_USE, "from 32 tokens back on")),
+    "nothing": (lambda *_: False, "; context not used.", (NO_USE, "less than 0.05 does not count")),
     "the token after": (copying(lambda *_: True, vocabulary=VOCABULARY, ahead=2), "to its harm", ("worse",)),
     "all is known": (knows_the_next, "is not known", ("a repeated passage can add nothing",)),
 }
@@ -115,14 +116,6 @@ def test_use_in_places_alone_is_not_called_none(fake: Any, name: str) -> None:
     text = sentences(results)
     assert [word for word in words if word not in text] == []
     assert (NO_USE in text) is (NO_USE in words)
-
-
-def test_no_benefit_is_no_number(fake: Any) -> None:
-    results = found(fake, lambda *_: False, without_repetition(count=4))
-    text = sentences(results)
-    assert "Context is not used, not even nearby" in text
-    assert "less than 0.05 does not count" in text
-    assert said(results).sentence.endswith("; context not used.")
 
 
 def test_a_benefit_counts_from_its_size_and_not_from_its_significance(fake: Any) -> None:

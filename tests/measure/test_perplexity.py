@@ -85,10 +85,11 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
             assert row.ci_low < row.value < row.ci_high
 
 
-def test_a_temperature_beyond_the_range_is_told(fake):
+@pytest.mark.parametrize(("scale", "end"), [(6, 0.5), (0.2, 2.0)])
+def test_a_temperature_beyond_the_range_is_its_end_and_told(fake, scale, end):
     documents, table = markov_documents()
-    found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], windows=8)
-    assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(0.5)
+    found = measured(fake(lambda ids: scale * table[ids], 20), documents, lengths=[16], windows=8)
+    assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(end)
     assert any("outside 0.5 .. 2.0" in note for note in found.notes)
 
 

@@ -51,15 +51,6 @@ def test_best_temperature_is_that_of_a_direct_minimisation(scale: float):
     assert b[0] == pytest.approx(log_b.exp().item(), abs=5e-3)
 
 
-def test_an_optimum_beyond_the_range_gives_its_end():
-    logits, labels = logits_like_a_model(200, scale=4.0)
-    b, loss = fitted_temperature(totals_of(logits, labels))
-    assert b[0] == pytest.approx(0.5)
-    assert loss[0] == pytest.approx(direct(logits, labels, 0.5), abs=1e-9)
-    logits, labels = logits_like_a_model(200, scale=0.25)
-    assert fitted_temperature(totals_of(logits, labels))[0][0] == pytest.approx(2.0)
-
-
 def test_totals_of_several_samples_are_fitted_one_by_one():
     samples = [totals_of(*logits_like_a_model(100, scale=scale, seed=1))[0] for scale in (0.8, 1.2)]
     together, _ = fitted_temperature(np.array(samples))

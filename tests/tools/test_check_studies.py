@@ -1,7 +1,5 @@
 """What `make check-studies` calls a study that ended well."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lengthwise.results import Results, Row
-from tools.docs.context_32k import FARTHEST, LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
+from tools.docs.context_32k import LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
 
 ROOT = Path(__file__).parents[2]
@@ -31,58 +31,26 @@ def number(run: str, metric: str, *, length: int | None = None, distance: int | 
     return found
 
 
-def benefit(run: str, distance: int) -> str:
-    return f"{number(run, 'benefit', distance=distance).value:.2f}"
-
-
-def test_the_page_says_the_limits_of_the_run() -> None:
-    used = f"{number('limit-books-beyond', 'used_up_to').value:,.0f}"
-    assert f"uses text only up to {used} tokens back" in WORDS
-    assert f"uses only the last {used}" in " ".join((ROOT / "README.md").read_text().split())
-    extended = number("limit-books-yarn2", "used_up_to")
-    assert extended.at_least
-    assert f"moves it to at least {extended.value:,.0f}." in WORDS
+def test_the_words_of_the_page_hold_of_the_run() -> None:
+    """Its numbers are rows of test_findings.py."""
+    assert number("limit-books", "used_up_to").at_least
+    assert number("limit-books-yarn2", "used_up_to").at_least
     for text in ("books", "code"):
         for way in ("beyond", "yarn2"):
             sound = number(f"limit-{text}-{way}", "sound_up_to")
             assert (sound.value, sound.at_least) == (65_536, True)
-    assert number("limit-books", "used_up_to").at_least
-
-
-def test_the_page_says_the_benefits_of_the_run() -> None:
-    within, beyond = (benefit("limit-books-beyond", each) for each in (32_768, 41_285))
-    assert (
-        f"32,768 tokens back is worth {within} nats per token. One 41,285 tokens back is worth {beyond}."
-        in WORDS
-    )
-    far = number("limit-books-yarn2", "benefit", distance=65_472).value
-    assert f"the passage 65,472 tokens back is worth {far:.1f} nats" in WORDS
     nearby = [number(f"limit-books-{way}", "benefit_nearby").value or 0.0 for way in ("yarn2", "beyond")]
     assert "nearby nothing is lost" in WORDS
     assert nearby[0] > nearby[1] - 0.05
-    code = [benefit(f"limit-code-{way}", 52_016) for way in ("beyond", "yarn2")]
-    assert f"a passage is worth {code[0]} nats as trained and {code[1]} with YaRN" in WORDS
 
+    def shifts(cache: str, *texts: str) -> list[float]:
+        runs = [f"cache-{model}-{text}-{cache}" for model in (QWEN, SMOLLM2) for text in texts]
+        return [number(run, "shift", length=LONGEST).value or 0.0 for run in runs]
 
-def test_the_page_says_the_cost_of_the_caches() -> None:
-    def shift(model: str, text: str, cache: str) -> float:
-        return number(f"cache-{model}-{text}-{cache}", "shift", length=LONGEST).value or 0.0
-
-    four = [shift(model, "books", "quanto-int4") for model in (QWEN, SMOLLM2)]
-    assert f"costs this model {four[0]:.2f} nats per token and SmolLM2-135M {four[1]:.3f}." in WORDS
-    kept = [
-        number(f"cache-{model}-books-quanto-int4", "benefit_kept", length=LONGEST, distance=FARTHEST).value
-        or 0.0
-        for model in (QWEN, SMOLLM2)
-    ]
-    assert f"keeps {kept[0]:.0%} of what the passage".replace("%", " %") in WORDS
-    assert f"keeps {kept[1]:.0%}".replace("%", " %") in WORDS
     assert "2 bits ruin both" in WORDS
-    assert min(shift(model, "books", "quanto-int2") for model in (QWEN, SMOLLM2)) > 1
+    assert min(shifts("quanto-int2", "books")) > 1
     assert "8 bits cost nothing to speak of" in WORDS
-    assert (
-        max(shift(model, text, "hqq-int8") for model in (QWEN, SMOLLM2) for text in ("books", "code")) < 0.01
-    )
+    assert max(shifts("hqq-int8", "books", "code")) < 0.01
 
 
 def test_the_tables_have_a_row_for_all_that_was_run() -> None:

@@ -1,7 +1,5 @@
 """The numbers that the pages of findings say in sentences are those of the kept runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +19,7 @@ from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.paper.sizes import STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
 from lengthwise_studies.real.table import difference
+from tools.docs.context_32k import FARTHEST, QWEN, SMOLLM2
 from tools.docs.far_summary import summary_table
 from tools.docs.kept_results import kept_run
 from tools.docs.kept_tables import kept_table
@@ -90,13 +89,16 @@ def used(run: str) -> float:
     return row.value or 0.0
 
 
-def cached(run: str) -> float:
-    [row] = [
-        row
-        for row in kept_run(ROOT, run).rows
-        if row.metric == "shift" and row.length == 8192 and row.is_whole
-    ]
+def cached(name: str) -> float:
+    run = kept_run(ROOT, f"cache-{name}-books-quanto-int4")
+    [row] = [row for row in run.rows if row.metric == "shift" and row.length == 8192 and row.is_whole]
     return row.value or 0.0
+
+
+def benefit(run: str, distance: int, metric: str = "benefit") -> float:
+    """Of a passage so many tokens back, at the greatest length."""
+    rows = [row for row in kept_run(ROOT, run).rows if (row.metric, row.distance) == (metric, distance)]
+    return max(rows, key=lambda row: row.length or 0).value or 0.0
 
 
 @cache
@@ -201,7 +203,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             used(f"limit-{name}") for name in ("smollm2", "yarn2")
         ],
         "A 4-bit cache costs one model {:.2f} nats per token and another {:.3f}.": lambda: [
-            cached(f"cache-{name}-books-quanto-int4") for name in ("qwen2.5-coder-0.5b", "smollm2-135m")
+            cached(model) for model in (QWEN, SMOLLM2)
         ],
         "give SmolLM2-135M {:.0f} points more answers": lambda: [100 * (far()[0].value or 0.0)],
         "The term adds {:.3f} nats at T and {:.3f} at 4T.": lambda: [real(1), real(4)],
@@ -251,6 +253,25 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "p = {:.2f}: promising, not proven": lambda: [far()[1]],
         "the loss rises by {:.3f} nats at 1,024 tokens": lambda: [far()[2]],
     },
+    "a-32k-model.md": {
+        "uses text only up to {:,.0f} tokens back": lambda: [used("limit-books-beyond")],
+        "moves it to at least {:,.0f}.": lambda: [used("limit-books-yarn2")],
+        "32,768 tokens back is worth {:.2f} nats per token. One 41,285 tokens back is worth {:.2f}.": lambda: [
+            benefit("limit-books-beyond", distance) for distance in (32_768, 41_285)
+        ],
+        "the passage 65,472 tokens back is worth {:.1f} nats": lambda: [benefit("limit-books-yarn2", 65_472)],
+        "a passage is worth {:.2f} nats as trained and {:.2f} with YaRN": lambda: [
+            benefit(f"limit-code-{way}", 52_016) for way in ("beyond", "yarn2")
+        ],
+        "costs this model {:.2f} nats per token and SmolLM2-135M {:.3f}.": lambda: [
+            cached(model) for model in (QWEN, SMOLLM2)
+        ],
+        "keeps {:.0f} % of what the passage is worth; SmolLM2, whose loss hardly moves, keeps {:.0f} %": lambda: [
+            100 * benefit(f"cache-{model}-books-quanto-int4", FARTHEST, "benefit_kept")
+            for model in (QWEN, SMOLLM2)
+        ],
+    },
+    "../../README.md": {"uses only the last {:,.0f}": lambda: [used("limit-books-beyond")]},
 }  # fmt: skip
 """Page -> a part of a sentence -> its numbers."""
 

@@ -11,16 +11,6 @@ ROOT = Path(__file__).parents[2]
 EDGE = "from lengthwise.report import tables"
 PLANTED = {
     "evaluation uses report": ("evaluation/needle.py", EDGE, "evaluation is not above report"),
-    "subjects use training": (
-        "subjects/plan.py",
-        "import lengthwise.training.views",
-        "subjects is not above training",
-    ),
-    "report uses cli": (
-        "report/html.py",
-        "from lengthwise.cli.output import show",
-        "report is not above cli",
-    ),
     "report uses subjects": (
         "report/html.py",
         "from lengthwise.subjects import load",

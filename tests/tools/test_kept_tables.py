@@ -1,7 +1,5 @@
 """Kept tables carry the rules that decided them, and are shown only while the code has the same rules."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

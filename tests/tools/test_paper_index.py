@@ -1,7 +1,5 @@
 """The index of the papers' claims: no two rows of one name, one verdict a number, nothing judged unseen."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -31,13 +31,6 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.endswith(".lock")}
 
 
-def test_built_once_and_readable(tmp_path: Path):
-    path = tmp_path / "models" / "thing"
-    assert build_once(path, write_whole, what="a thing") == path
-    assert (path / "file").read_text() == "whole"
-    assert path.stat().st_mode & 0o777 == 0o755
-
-
 def test_what_is_there_is_used_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "thing"
     build_once(path, write_whole, what="a thing")

@@ -1,5 +1,6 @@
 """A file that cannot be written in full: the error names it, nothing half-made stays."""
 
+import json
 import os
 import resource
 from collections.abc import Callable
@@ -10,7 +11,9 @@ import pytest
 from lengthwise.checkpoints.saving import save_extended, save_whole
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, build_once
+from lengthwise.measure import Misalignment, run
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.small_measurements import TEXTS
 
 
 def error_with_files_of(most: int, action: Callable[[], object]) -> str:
@@ -42,6 +45,23 @@ def test_the_old_file_stays(tmp_path: Path):
     assert said.startswith(f"1 cannot write {path}: ")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_measuring(tmp_path: Path):
+    def measured() -> None:
+        run(
+            Misalignment(lengths=(16,), windows=40),
+            (tiny_llama(), tiny_tokenizer()),
+            TEXTS,
+            out=tmp_path / "run",
+        )
+
+    said = error_with_files_of(4000, measured)
+    assert said.startswith(f"1 cannot write {tmp_path}/run/samples.jsonl"), said
+    assert not (tmp_path / "run" / "results.json").exists()
+    kept = (tmp_path / "run" / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(kept) > 1
+    assert all(json.loads(line) for line in kept[:-1]), "what was written before is kept"
 
 
 @pytest.mark.parametrize("most", [0, 3000, 20_000])

@@ -31,14 +31,6 @@ def finished(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_failure_before_the_first_result_puts_the_earlier_run_back(finished: Path):
-    before = contents(finished)
-    with pytest.raises(ZeroDivisionError), open_run(finished, overwrite=True) as folder:
-        assert not folder.finished
-        raise ZeroDivisionError
-    assert contents(finished) == before
-
-
 def test_a_start_interrupted_before_its_first_sample_puts_the_earlier_run_back(finished: Path):
     """Ctrl-C writes partial results without rows, and the Trainer makes its folder before its first step."""
     before = contents(finished)

@@ -144,6 +144,7 @@ LACKING = {
     # Found on 5.0 and not on 5.23; those between were not tried.
     "checkpoints/test_faults.py::test_weights_in_8_bits_with_their_scales_are_read": ("<5.23", "refused"),
     "training/test_sharded.py": ("<5.16", "FSDP before 5.10, and tp_plan, are refused"),
+    "training/test_sharded.py::test_an_adapter_is_resumed": ("<5.18", "resuming it on CPUs is refused"),
     "training/test_trainer.py::test_alpha_0_is_a_plain_trainer_on_both_windows": (
         "<5.10",
         "the plain one shuffles, or divides by labels that nothing predicts",

@@ -2,12 +2,11 @@
 
 Every process also computes the whole batch on its own copy of the model; `errors.json` gets, for each way to shard,
 the largest difference of the loss and of any gradient, as a share of its size. Before that, AlignmentTrainer trains
-with accelerate's FSDP2; after it, recipes do, and one of an adapter is resumed.
+with accelerate's FSDP2.
 """
 
 import copy
 import json
-import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -21,12 +20,11 @@ from sharded_recipes import sharded, tiny
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from trainers import GEOMETRY, metrics, train_double, views
+from trainers import GEOMETRY, train_double, views
 from transformers import PhiConfig, PhiForCausalLM
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, alignment_loss
 from lengthwise.checkpoints import Head, final_hidden_states, find_head
-from lengthwise.machine import is_main_process
 from lengthwise.subjects import Reading, load
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
@@ -206,27 +204,6 @@ def tensor_parallel(model: str) -> dict[str, float]:
     return {"losses": (ours - theirs).abs().max().item()}
 
 
-def resumed_adapters(folder: Path) -> dict[str, float]:
-    """The largest difference of a LoRA's logged numbers, in shares, after it was resumed in the middle."""
-    changes = ("parallel.sharding=full_shard", "precision=float32", "steps=4", "save_every=2")
-    recipe = tiny("llama3-8b-far", folder, *changes)
-    out = folder / "adapters"
-    sharded(recipe, out)
-    through = metrics(out)
-    distributed.barrier()
-    if is_main_process():
-        (out / "results.json").unlink()
-        shutil.rmtree(out / "checkpoints" / "checkpoint-4")
-    distributed.barrier()
-    sharded(recipe, out, resume=True)
-    pairs = [
-        (was[n], now[n])
-        for was, now in zip(through, metrics(out), strict=True)
-        for n in ("loss", "grad_norm")
-    ]
-    return {"resumed": max(abs(now / was - 1) for was, now in pairs)}
-
-
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # asked for by PEFT
@@ -236,7 +213,6 @@ if __name__ == "__main__":
     warnings.simplefilter("default")
     folder = Path(sys.argv[1])
     sharded(tiny("clex", folder, "precision=float32"), folder / "clex")
-    errors["adapters"] = resumed_adapters(folder)
     errors["tensor parallel"] = tensor_parallel(str(folder / "model"))
     if distributed.get_rank() == 0:
         (Path(sys.argv[1]) / "errors.json").write_text(json.dumps(errors))

@@ -25,7 +25,7 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.checkpoints.rope_check import Fault, fault, rotaries
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.text.same_ids import other_beginning
+from lengthwise.text.tokens import other_beginning
 
 
 def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults,
 from lengthwise.errors import UsageError, shown
 from lengthwise.files import read_json
 from lengthwise.machine import whole
-from lengthwise.text.same_ids import added_tokens
+from lengthwise.text.tokens import added_tokens
 
 REFUSED = {
     "impossible settings": "no method of rope can mean them",

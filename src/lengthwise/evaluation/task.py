@@ -29,8 +29,7 @@ from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
 from lengthwise.text.corpus import Corpus, rendering
-from lengthwise.text.same_ids import added_tokens
-from lengthwise.text.tokens import known_ids
+from lengthwise.text.tokens import added_tokens, known_ids
 
 Truncation = Literal["middle", "left"]
 """middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""

@@ -24,8 +24,7 @@ from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Seed, Settings
 from lengthwise.subjects.reading import Predictor, Read, Reader, Reading
-from lengthwise.text.same_ids import other_beginning
-from lengthwise.text.tokens import Window, resolve_bos, sample_windows
+from lengthwise.text.tokens import Window, other_beginning, resolve_bos, sample_windows
 
 T = TypeVar("T")
 Record = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What tokenizers put around a text, and whether two of them read it alike: the same ids, and at most a BOS added."""
+"""Whether two tokenizers read a text alike: the same ids, and at most a BOS added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.text.corpus import Corpus
-from lengthwise.text.tokens import TokenDocuments
+from lengthwise.text.tokens import TokenDocuments, added_tokens
 
 _DOCUMENTS, _CHARACTERS = 8, 20_000
 
@@ -45,20 +45,3 @@ def other_ids(one: int, other: int) -> UsageError:
         expected="one tokenizer: log-probabilities of other tokens cannot be compared",
         fix="compare answers: `lengthwise eval` of each with --out, then both runs",
     )
-
-
-def added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that a tokenizer puts before and after a text by itself."""
-    plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
-    for start in range(len(whole) - len(plain) + 1):
-        if plain and whole[start : start + len(plain)] == plain:
-            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
-    return tuple(whole), ()
-
-
-def other_beginning(tokenizer: Any) -> str | None:
-    """What is said of the special tokens that begin a text, unless they are BOS alone: no window begins with them."""
-    before, _ = added_tokens(tokenizer)
-    if before in ((), (tokenizer.bos_token_id,)):
-        return None
-    return f"the tokenizer begins a text with {tokenizer.decode([*before])!r}, which no window does"

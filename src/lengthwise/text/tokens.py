@@ -1,7 +1,4 @@
-"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer, windows and views of them.
-
-Of a large text no more is tokenized than windows are wanted from (`token_parts`).
-"""
+"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer, windows and views of them."""
 
 from __future__ import annotations
 
@@ -316,6 +313,23 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
         )
     begins = setting == "always" or (setting == "auto" and tokenizer("a").input_ids[:1] == [bos_id])
     return bos_id if begins else None
+
+
+def added_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that a tokenizer puts before and after a text by itself."""
+    plain, whole = (list(tokenizer("a", add_special_tokens=added).input_ids) for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if plain and whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    return tuple(whole), ()
+
+
+def other_beginning(tokenizer: Any) -> str | None:
+    """What is said of the special tokens that begin a text, unless they are BOS alone: no window begins with them."""
+    before, _ = added_tokens(tokenizer)
+    if before in ((), (tokenizer.bos_token_id,)):
+        return None
+    return f"the tokenizer begins a text with {tokenizer.decode([*before])!r}, which no window does"
 
 
 def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:

@@ -13,8 +13,7 @@ from lengthwise.errors import UsageError
 from lengthwise.progress import progress
 from lengthwise.text.corpus import rendering
 from lengthwise.text.local_files import text_of
-from lengthwise.text.same_ids import added_tokens
-from lengthwise.text.tokens import LONG, encode
+from lengthwise.text.tokens import LONG, added_tokens, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, check_columns, tokens_and_targets
 from lengthwise.versions import need
 

@@ -98,7 +98,8 @@ def _check_text(recipe: Recipe) -> str | None:
         return error.problem
     # How far an extended model reads is not known without it.
     if held is not None and recipe.extend is None:
-        text = recipe.data.of_text() | {"text": held.corpus or recipe.data.corpus, "split": held.split}
+        text: dict[str, Any] = recipe.data.of_text()
+        text |= {"text": held.corpus or recipe.data.corpus, "split": held.split}
         for measurement in held.measured():
             plan_run(measurement, Subject(model=recipe.model, **(text if measurement.reads else {})))
     return None

@@ -1,4 +1,6 @@
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,33 @@ class TestHub:
         for spec in ("hf://no-such-owner/no-such-data", "no-such-owner/no-such-data"):
             with pytest.raises(MissingError, match="no-such-owner/no-such-data"):
                 load_corpus(spec)
+
+    def test_what_a_server_refuses_is_said(self, monkeypatch: pytest.MonkeyPatch):
+        """A mirror that knows the data set's files, and not the data set."""
+        import datasets.config
+        import huggingface_hub.constants
+
+        class Mirror(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(404)
+                missing = "Repo" if self.path.startswith("/api/") else "Entry"
+                self.send_header("X-Error-Code", f"{missing}NotFound")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_HEAD = do_POST = do_GET
+
+            def log_message(self, *_: object) -> None: ...
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.1:{server.server_port}"
+            monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
+            for place in (huggingface_hub.constants, datasets.config):
+                monkeypatch.setattr(place, "HF_HUB_OFFLINE", False)
+            with pytest.raises(UsageError, match="'some/data' cannot be read"):
+                load_corpus("hf://some/data")
+            server.shutdown()
 
     def test_code_of_a_data_set_is_not_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """Nor does `datasets` ask on standard input, where a script may answer anything."""

@@ -1,5 +1,6 @@
 """What users of TRL and PEFT expect: a config that is saved and parsed, a callback that measures, the hub."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import EarlyStoppingCallback, HfArgumentParser, Trainer, Train
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure import MEASUREMENTS, Limit, Misalignment, Perplexity, run
+from lengthwise.results import Row
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument, tokenize
 from lengthwise.training import (
@@ -205,6 +207,20 @@ def test_a_callback_logs_every_headline_number_of_every_measurement(kind, docume
     assert len(of_rows) == len(expected) > 0
     assert of_rows == {logged_name(row): pytest.approx(row.value, rel=1e-6) for row in expected}
     assert all("None" not in name for name in of_rows)
+
+
+def test_the_docs_name_numbers_as_they_are_logged():
+    """A name that no evaluation has stops a training at its first evaluation."""
+    rows: list[Row] = []
+    for kind in ("limit", "ppl", "measure"):
+        measurement = MEASUREMENTS[kind].measurement(**SMALL[kind])
+        rows += run(measurement, (tiny_llama(), tiny_tokenizer()), TEXTS).rows
+    logged = {logged_name(row) for row in rows if row.is_headline}
+    docs = Path(__file__).parents[2] / "docs"
+    pages = [(docs / page).read_text() for page in ("use/objective.md", "reference/recipe.md")]
+    named = re.findall(r"eval_\w+/\w+@[\w=,]+", "".join([*pages, str(MeasureCallback.__doc__)]))
+    assert len(named) >= 5
+    assert {re.sub(r"\d+", "N", name) for name in named} <= {re.sub(r"\d+", "N", name) for name in logged}
 
 
 def test_what_a_callback_cannot_measure_is_refused_before_training(documents, tmp_path):

@@ -95,7 +95,7 @@ def _opened(name: str, config: str | None) -> Any:
             expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
             fix=f"check the name; to fetch it: hf download --repo-type dataset {name}",
         ) from error
-    except (ValueError, RuntimeError, DatasetGenerationError) as error:
+    except (ValueError, RuntimeError, OSError, DatasetGenerationError) as error:
         if "trust_remote_code" in str(error) or "scripts are no longer supported" in str(error):
             raise UsageError(
                 f"the data set {name!r} brings code of its own, which lengthwise does not run",

@@ -208,8 +208,14 @@ def part_note(documents: TokenDocuments | None) -> list[str]:
     """What was read of a text that is larger than the windows need."""
     if documents is None or not documents.more:
         return []
-    read = f"{len(documents)} documents ({documents.total_tokens:,} tokens)"
-    return [f"The windows are from the beginnings of {read}: they need no more of the text."]
+    read = (
+        "the beginning of one document"
+        if len(documents) == 1
+        else f"the beginnings of {len(documents)} documents"
+    )
+    return [
+        f"The windows are from {read} ({documents.total_tokens:,} tokens): they need no more of the text."
+    ]
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

@@ -29,9 +29,9 @@ class MeasureCallback(TrainerCallback):
 
         trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books"))
 
-    There is one number per headline row: `eval_misalignment/jeffreys@1024`, `eval_limit/benefit@distance=64`. It goes
-    to the log_history and every tracker of `report_to`, and that of an evaluation is also in its metrics: name it in
-    `metric_for_best_model`, with `greater_is_better`, to keep the best model and for `EarlyStoppingCallback`. A
+    There is one number per headline row: `eval_misalignment/jeffreys@1024`, `eval_limit/benefit@512,distance=256`. It
+    goes to the log_history and every tracker of `report_to`, and that of an evaluation is in its metrics too: name it
+    in `metric_for_best_model`, with `greater_is_better`, to keep the best model and for `EarlyStoppingCallback`. A
     number that could not be measured is not logged, and no improvement.
 
     The model is measured in eval mode, in the Trainer's precision, by every process; training continues with the same

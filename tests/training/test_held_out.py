@@ -90,6 +90,15 @@ def test_a_held_out_text_without_windows_is_refused_in_a_dry_run(make, tmp_path)
         plan(make(eval=held))
 
 
+def test_several_measurements_are_taken_without_a_remark(make, tmp_path, capfd):
+    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+    several = {"ppl": {"lengths": [32], "windows": 2}, "measure": {"lengths": [32], "windows": 2}}
+    train(make(eval=held | {"measurements": several}, steps=1), tmp_path / "run")
+    [line] = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert {"eval_perplexity/loss@32", "eval_misalignment/jeffreys@32"} < line.keys()
+    assert "callback" not in capfd.readouterr().err
+
+
 @needs_lm_eval
 def test_questions_that_bring_their_own_text(make, tmp_path):
     folder = tmp_path / "data"

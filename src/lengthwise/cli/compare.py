@@ -75,7 +75,7 @@ def compare(
         if given or (output.out is None and not output.dry_run):
             raise UsageError(
                 f"there is one model, {first}, and {', '.join(given) or 'nothing to compare it with'}",
-                expected="two models, or one with --out, whose predictions are kept there",
+                expected="two models, or one twice with another --b, or one with --out, which keeps its predictions",
             )
         spec = KeptPredictions(**measurement.model_dump(include=measurement.model_fields_set))
         make = partial(run, spec, one)

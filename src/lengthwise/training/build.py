@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.machine import process_count
 from lengthwise.subjects import LoadedModel
@@ -128,8 +129,10 @@ def build_trainer(
         data_collator=PairCollator(recipe.view, bos_id=bos, seed=seed),
         **given,
     )
-    for measurement in [] if held is None else held.measured():
-        trainer.add_callback(MeasureCallback(trainer, measurement, text if measurement.reads else None))
+    # Otherwise it remarks on a second callback of one class.
+    with quiet_transformers():
+        for measurement in [] if held is None else held.measured():
+            trainer.add_callback(MeasureCallback(trainer, measurement, text if measurement.reads else None))
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer

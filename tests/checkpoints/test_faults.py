@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from lengthwise import run
 from lengthwise.checkpoints.faults import REFUSED
+from lengthwise.checkpoints.position_limits import LENGTH
 from lengthwise.errors import UsageError
 from lengthwise.measure.perplexity import Perplexity
 from lengthwise.settings import Subject
@@ -21,18 +22,30 @@ from tests.architectures import tiny_model, with_lora
 from tests.tiny_folders import rewritten, saved
 
 ROPE = {"rope_type": "default", "rope_theta": 1e4}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [0.0] * 4, LENGTH: 32}
 SPEC = Perplexity(lengths=(16,), windows=1)
 TEXT = [tiny_text(60)]
 Folder = Callable[[Path], dict[str, Any]]
 """Writes a model, and gives the fields of its `Subject`."""
 
 
-def config(**changed: Any) -> Folder:
-    return lambda path: {"model": rewritten(save_tiny_model(path / "m"), **changed)}
+def config(name: str = "llama-gqa", *, layers: list[str] | None = None, **changed: Any) -> Folder:
+    """A model of a family, with other values in its config.json."""
+    made = {"layer_types": layers} if layers else {}
+    return lambda path: {"model": rewritten(saved(tiny_model(name, **made), path / "m"), **changed)}
 
 
 def sliding(**changed: Any) -> Folder:
-    return lambda path: {"model": rewritten(saved(tiny_model("mistral"), path / "m"), **changed)}
+    return config("mistral", **changed)
+
+
+def yarn(**changed: Any) -> Folder:
+    return config(rope_parameters=ROPE | {"rope_type": "yarn", "factor": 2.0, LENGTH: 32} | changed)
+
+
+def gemma(**changed: Any) -> Folder:
+    """A model with rope by type of layer."""
+    return config("gemma3-text", layers=["sliding_attention", "full_attention"], **changed)
 
 
 def stored(change: Callable[[torch.Tensor], torch.Tensor], place: str = "layers.0.mlp.up_proj") -> Folder:
@@ -58,6 +71,26 @@ def pickled(path: Path) -> dict[str, Any]:
     return {"model": str(folder)}
 
 
+def in_a_pickle(path: Path) -> dict[str, Any]:
+    folder = save_tiny_model(path / "m")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return {"model": rewritten(folder, quantization_config={"quant_method": "nvfp9"})}
+
+
+def twice(path: Path) -> dict[str, Any]:
+    """One tensor in two shards, with other numbers."""
+    folder = save_tiny_model(path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    name, homes = "model.norm.weight", dict.fromkeys(tensors, "one.safetensors")
+    save_file(tensors, folder / "one.safetensors", {"format": "pt"})
+    save_file({name: tensors[name] * 2}, folder / "two.safetensors", {"format": "pt"})
+    homes[name] = "two.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": homes}))
+    return {"model": str(folder)}
+
+
 def adapted(
     change: Callable[[Any], Any] = lambda value: value, *, fresh: bool = False, **keys: Any
 ) -> Folder:
@@ -72,6 +105,14 @@ def adapted(
         return {"model": str(folder), "adapter": str(path / "a")}
 
     return write
+
+
+def with_tokens(path: Path) -> dict[str, Any]:
+    fields, tokenizer = adapted()(path), tiny_tokenizer()
+    tokenizer.add_tokens(["<x>", "<y>"])
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    tokenizer.save_pretrained(fields["adapter"])
+    return fields
 
 
 def in_8_bits(path: Path, *, scales: bool = True) -> dict[str, Any]:
@@ -104,6 +145,18 @@ NO_NUMBER: dict[str, tuple[Folder, str]] = {
     "a factor below 1": (
         config(rope_parameters=ROPE | {"rope_type": "linear", "factor": 0.5}), "shrinks the context"
     ),
+    "a base without end": (config(rope_parameters=ROPE | {"rope_theta": float("inf")}), "rope_theta = inf"),
+    "attention scaled by 0": (yarn(attention_factor=0.0), "attention_factor = 0"),
+    "attention scaled by less": (yarn(attention_factor=-1.0), "attention_factor = -1"),
+    "a factor in quotes": (yarn(attention_factor="1"), "attention_factor = '1'"),
+    "a list of factors with 0": (
+        config("phi3", rope_parameters=ROPE | LONGROPE, original_max_position_embeddings=32), "long_factor = 0"
+    ),
+    "no dimension of a head": (
+        config("phi-bias", rope_parameters=ROPE | {"partial_rotary_factor": 0.0}), "partial_rotary_factor = 0"
+    ),
+    "another method in quotes of a pickle": (in_a_pickle, "claims quantized weights"),
+    "a tensor that is there twice": (twice, "more than once"),
     "whole numbers": (stored(lambda value: (value * 127).to(torch.int8)), "in I8"),
     "an adapter in whole numbers": (adapted(lambda value: (value * 99).to(torch.int8)), "whole numbers"),
     "fp8": (stored(lambda value: value.to(torch.float8_e4m3fn)), "in F8_E4M3"),
@@ -139,6 +192,38 @@ SAID: dict[str, tuple[Folder, str]] = {
         config(rope_scaling={"type": "linear", "factor": 4.0}, rope_parameters=ROPE | {"rope_theta": 5e5}),
         "the model was made with rope_theta = 10000.0 (wrong base)",
     ),
+    "a misspelt quantization": (config(quantization_confg={"bits": 4}), "Did you mean quantization_config?"),
+    "weights stored in a way that nobody reads": (config(compression_config={"bits": 4}), "compression_config"),
+    "a class of another type": (config(architectures=["MistralForCausalLM"]), "names the class MistralForCausalLM"),
+    "no length": (config(max_position_embeddings=0), "no trained length"),
+    "a base at the top, of another name": (
+        config("gpt-neox", rotary_emb_base=5e5), "rotary_emb_base = 500000.0, and the model was made with rope_theta"
+    ),
+    "a share of the head at the top": (config("gpt-neox", rotary_pct=0.5), "wrong partial_rotary_factor"),
+    "a share of the head that the class does not read": (
+        config(partial_rotary_factor=0.5), "without effect are: partial_rotary_factor = 0.5"
+    ),
+    "two types in one section": (
+        config(rope_parameters=None, rope_scaling={"rope_type": "linear", "type": "dynamic", "factor": 2.0}),
+        "rope_scaling.type = dynamic, and the model was made with rope_type = linear",
+    ),
+    "a base of some layers at the top": (
+        gemma(rope_local_base_freq=77.0), "rope_theta = 10000.0 in sliding_attention layers (wrong base)"
+    ),
+    "a pattern of layers that is not theirs": (gemma(sliding_window_pattern=1), "wrong layer_types"),
+    "a section of a misspelt type of layer": (
+        gemma(rope_parameters={"full_attention": ROPE, "slidng_attention": ROPE}),
+        "others are made up (sliding_attention: plain rope, base 10,000)",
+    ),
+    "a layer of zeros": (stored(torch.zeros_like), "1 hold one number alone: 'model.layers.0.mlp.up_proj.weight'"),
+    "one number in a matrix": (stored(lambda value: torch.full_like(value, 0.02)), "hold one number alone"),
+    "an adapter that is taken away": (adapted(lora_alpha=-16), "scales the adapter by -8 (odd scale)"),
+    "an adapter that drowns the model": (adapted(lora_alpha=10**9), "odd scale"),
+    "a pattern that names no layer": (adapted(alpha_pattern={"k_prj": 4}), "alpha_pattern for k_prj"),
+    "an adapter with a tokenizer of its own": (with_tokens, "2 other tokens and another chat template"),
+    "an adapter with half of its matrices": (
+        adapted(lambda value: value * (value.shape[0] != 2)), "every lora_B is zero (or lora_A)"
+    ),
     "an adapter that learned nothing": (adapted(fresh=True), "every lora_B is zero"),
     "an adapter without weight": (adapted(lora_alpha=0), "lora_alpha is 0"),
     "a misspelt key of an adapter": (adapted(lora_alpa=64), "Did you mean lora_alpha?"),
@@ -160,6 +245,10 @@ def test_weights_in_8_bits_with_their_scales_are_read(tmp_path: Path) -> None:
     stored_as = load_file(tmp_path / "m" / "model.safetensors")[name]
     weight = loaded.model.get_parameter(name)
     torch.testing.assert_close(weight, 2 * stored_as.to(weight.dtype))
+
+
+def test_an_empty_quantization_is_none(tmp_path: Path) -> None:
+    assert load(rewritten(save_tiny_model(tmp_path / "m"), quantization_config={})).remarks == []
 
 
 def test_a_sound_model_has_no_remark(tmp_path: Path) -> None:

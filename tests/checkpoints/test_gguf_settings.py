@@ -157,6 +157,17 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "attention to later tokens": ({"attention.causal": False}, (), "attention.causal"),
     "a key that nobody knows": ({"attention.sharpness": 2.0}, (), "attention.sharpness"),
     "one part of several": ({"split.count": 2}, (), "split.count"),
+    "YaRN that shrinks": (
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 0.5},
+        (),
+        "shrinks the context",
+    ),
+    "no tokenizer": (
+        dict.fromkeys(f"tokenizer.ggml.{key}" for key in ("model", "tokens", "merges", "token_type")),
+        (),
+        "it lacks tokenizer.ggml.model, tokenizer.ggml.tokens",
+    ),
+    "no length": ({"context_length": None}, (), "it lacks llama.context_length"),
     "no weight for a layer": ({}, (_NO_WEIGHT,), "layers.1.mlp.up_proj.weight"),
     "a weight of another shape": ({_NO_WEIGHT: np.ones((7, 64))}, (), "layers.1.mlp.up_proj.weight"),
     "a weight without a place": ({"blk.0.attn_q.bias": np.ones(96)}, (), "numbers"),
@@ -184,7 +195,7 @@ def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
     more = {
         "logit_scale": 1.0, "attention.causal": True, "attention.sliding_window": 0, "expert_used_count": 0,
         "rope.scaling.type": "none", "rope.scaling.factor": 8.0, "rope.scaling.attn_factor": 1.0,
-        "tokenizer.ggml.pre": "smollm", "tensor_data_layout": "jploski",
+        "tokenizer.ggml.pre": "smollm", "tensor_data_layout": "jploski", "rope_freqs.weight": np.ones(12),
     }  # fmt: skip
     model = made("llama")
     loaded = load(str(write_gguf(tmp_path / "made.gguf", model, tiny_tokenizer(), more=more)))

@@ -167,6 +167,28 @@ def drops_bos() -> dict[str, Any]:
     return {"reads": made.reads, "predicts": made.predicts}
 
 
+class Shifted:
+    """A server that gives each token the number of the one before it, or after it."""
+
+    def __init__(self, by: int) -> None:
+        self.by, self.own = by, threading.local()
+
+    def reads(self, ids: list[int]) -> list[int]:
+        self.own.ids = torch.tensor(ids)
+        return ids
+
+    def predicts(self, log_p: torch.Tensor) -> torch.Tensor:
+        rows, ids = torch.arange(len(log_p) - 1), self.own.ids[1:]
+        shifted = log_p.clone()
+        shifted[rows, ids] = log_p[rows, ids].roll(self.by)
+        return shifted
+
+
+def shifted(by: int) -> dict[str, Any]:
+    made = Shifted(by)
+    return {"reads": made.reads, "predicts": made.predicts}
+
+
 ODD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "cut on the left": (
         lambda: {"reads": lambda ids: [0] * (len(ids) - 100) + ids[-100:]},
@@ -182,6 +204,8 @@ ODD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         },
         "its first 100 tokens give other numbers alone",
     ),
+    "numbers of the tokens before": (lambda: shifted(1), "does not change with the token"),
+    "numbers of the tokens after": (lambda: shifted(-1), "other numbers"),
     "without its BOS": (drops_bos, "a text gives the same numbers with and without a BOS"),
 }
 

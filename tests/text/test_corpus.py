@@ -2,6 +2,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.text import Corpus
+from lengthwise.text.corpus import COPIES, EMPTY
 
 
 def documents(count: int) -> dict[str, str]:
@@ -58,3 +59,10 @@ def test_fingerprint_sees_ids_texts_and_borders():
         fingerprint(("a", "xy")),
     ]
     assert base not in others
+
+
+def test_copies_of_a_document_are_one():
+    """Intervals take documents to be independent."""
+    corpus = Corpus.of("texts", {"a": "one", "b": "two", "c": "one", "d": " "}, split="all")
+    assert list(corpus.documents) == ["a", "b"]
+    assert corpus.left_out == {EMPTY: 1, COPIES: 1}

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from lengthwise.checkpoints.extending import find_rotary
-from lengthwise.checkpoints.faults import file_faults, position_faults, settings_of, unread
+from lengthwise.checkpoints.faults import constant_weights, position_faults
 from lengthwise.checkpoints.head import Head, find_head, gives_numbers
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
@@ -24,6 +24,7 @@ from lengthwise.checkpoints.position_limits import (
 )
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.checkpoints.rope_check import Fault, fault, rotaries
+from lengthwise.checkpoints.written_settings import file_faults, other_tokenizer, settings_of, unread
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.text.tokens import other_beginning
 
@@ -91,6 +92,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     if LENGTH in rope and not any(each.get(LENGTH) for each in sections):
         notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
     faults += file_faults(resolved.source, text, tokenizer) + _unlike_its_file(name, text)
+    notes += other_tokenizer(tokenizer, adapter)
     if not computes:
         fix = "check the weights; those of 16 bits may overflow: load them with dtype float32"
         faults.append(
@@ -122,7 +124,7 @@ def _report(model: Any, adapter: str | None, source: str | None = None) -> dict[
         reached = length * (rope.get("factor") or 1)
         if rope.get("rope_type") == "yarn" and longest not in (length, reached):
             notes.append(f"{described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
-    notes += unread(base, source, adapter)
+    notes += unread(base, source, adapter) + constant_weights(base)
     if kind := rope_by_input_length(text):
         notes.append(f"frequencies of {kind} depend on the length of the input; cached keys keep old ones")
     return {

@@ -17,7 +17,7 @@ from lengthwise.text.embedded_texts import package_file
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
 
-_RULES = 2
+_RULES = 3
 """Of the conversion of a GGUF file. Another number converts files again that are in the cache."""
 
 

@@ -5,25 +5,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import re
-import sys
-from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
-from lengthwise.checkpoints.position_limits import LENGTH, RECORD, ropes, sliding_layers
-from lengthwise.checkpoints.resolve import checkpoint_file
-from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults, unread_keys
+from lengthwise.checkpoints.position_limits import RECORD, ropes, sliding_layers
+from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, rope_faults
+from lengthwise.checkpoints.written_settings import file_faults, other_tokenizer, unread
 from lengthwise.errors import UsageError, shown
-from lengthwise.files import read_json
-from lengthwise.machine import whole
-from lengthwise.text.tokens import added_tokens
+from lengthwise.machine import is_split, whole
 
 REFUSED = {
     "impossible settings": "no method of rope can mean them",
@@ -34,10 +24,9 @@ REFUSED = {
 }
 """The faults with which nothing can be measured, and why. With the others a model is what transformers makes of it,
 and a note says how that differs from what is written."""
-_OF_POSITIONS = "rope|rotary|theta|window|position|yarn|context"
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
-_CLOSE = 0.85
-"""From which likeness on (difflib's ratio) an unread key is taken for a misspelt one."""
+_LARGEST_SCALE = 1000
+"""By which an adapter is scaled that somebody trained: lora_alpha / r is 16 at most in recipes, and with rank 1."""
 
 
 def remarks(model: Any, tokenizer: Any, *, source: str | None, adapter: str | None = None) -> list[str]:
@@ -57,7 +46,9 @@ def remarks(model: Any, tokenizer: Any, *, source: str | None, adapter: str | No
                 fix=each["fix"],
             )
     notes += [f"{each['problem']} ({each['fault']}). To change it: {each['fix']}." for each in faults]
-    return notes + unread(base, source, adapter)
+    return (
+        notes + unread(base, source, adapter) + constant_weights(base) + other_tokenizer(tokenizer, adapter)
+    )
 
 
 def position_faults(model: Any, adapter: str | None, notes: list[str]) -> list[Fault]:
@@ -75,74 +66,30 @@ def position_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
     ]
 
 
-def file_faults(source: str | None, text: Any, tokenizer: Any) -> list[Fault]:
-    """How a configuration and a tokenizer differ from their files, where transformers passed over a key."""
-    raw, declared = settings_of(source, "config.json"), settings_of(source, "tokenizer_config.json")
-    before, _ = added_tokens(tokenizer)
-    faults, added = _passed_over(raw, text), before.count(tokenizer.bos_token_id)
-    if added > 1 or (declared.get("add_bos_token") and not added):
-        problem = f"the tokenizer adds BOS {added} times to a text, and add_bos_token asks for one"
-        faults.append(fault("wrong BOS", problem, "repair the post-processor in tokenizer.json"))
-    return faults
-
-
-def settings_of(source: str | None, file: str) -> dict[str, Any]:
-    """What a file of a model says of its text part, as it is written: transformers passes over keys."""
-    if source is None:
-        return {}
-    location, _, revision = source.rpartition("@")
-    if not location or Path(source).exists():
-        location, revision = source, "main"
-    found = checkpoint_file(location, file, revision=revision, local_files_only=True)
-    raw = {} if found is None else read_json(found, expected="settings")
-    return raw.get("text_config") or raw
-
-
-def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
-    """Sentences on settings that are written and that no code reads."""
-    name, found = type(base).__name__, list[str]()
-    if keys := unread_keys(base):
-        found.append(f"{name} does not read, and so without effect are: {', '.join(keys)}.")
-    text: Any = base.config.get_text_config()
-    homes = {each.__module__ for each in (*type(text).__mro__, *type(base).__mro__)}
-    homes = {each for each in homes if each.startswith("transformers.models.")}
-    homes |= {PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__}
-    words = {word for home in homes for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
-    fields = {*inspect.signature(type(text)).parameters, "rope_theta", "rope_scaling", LENGTH}
-    raw = settings_of(source, "config.json")
-    found += _unknown(raw, fields, words, _OF_POSITIONS, f"config.json has {{}}, which {name} does not read")
-    if raw := settings_of(adapter, "adapter_config.json"):
-        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-
-        fields = {*inspect.signature(PEFT_TYPE_TO_CONFIG_MAPPING[raw["peft_type"]]).parameters}
-        found += _unknown(raw, fields, set(), "", "adapter_config.json has {}, which PEFT does not read")
-    return found
-
-
-def _unknown(
-    raw: Mapping[str, Any], fields: Collection[str], words: Collection[str], about: str, problem: str
-) -> list[str]:
-    """Sentences on keys that no field nor word of the code is like: misspelt ones, and those `about` something.
-
-    Old files have many keys that never did anything.
-    """
-    found = list[str]()
-    for key, value in raw.items():
-        if key in fields or key in words:
-            continue
-        said = problem.format(f"{key} = {shown(value)}")
-        if near := difflib.get_close_matches(key, fields, n=1, cutoff=_CLOSE):
-            found.append(f"{said}. Did you mean {near[0]}?")
-        elif value and re.search(about, key):
-            found.append(f"{said}.")
-    return found
+def constant_weights(base: Any) -> list[str]:
+    """A sentence on matrices that hold one number alone: a hole in a file, or a layer that nothing trained."""
+    found = [
+        name
+        for name, weight in base.named_parameters()
+        # New parts of an adapter are zero; biases of experts are matrices.
+        if weight.ndim > 1 and not weight.is_meta and not is_split(weight)
+        if ".default" not in name and "bias" not in name
+        if all(bool((part == part.flatten()[0]).all()) for part in (weight[0], weight) if part.numel() > 1)
+    ]
+    return (
+        [f"Of the weights, {len(found)} hold one number alone: {shown(', '.join(found))}."] if found else []
+    )
 
 
 def _window_faults(text: Any) -> list[Fault]:
     """A window in which a token does not even see itself."""
-    sizes = {name: getattr(text, name, None) for name in _WINDOWS}
+    sizes = {
+        name: getattr(text, name, None)
+        for name in _WINDOWS
+        if name in inspect.signature(type(text)).parameters
+    }
     if not sliding_layers(text):
-        del sizes["sliding_window"]
+        sizes.pop("sliding_window", None)
     return [
         fault("impossible window", f"{name} is {size}: no token sees anything", "write null, or tokens")
         for name, size in sizes.items()
@@ -200,33 +147,30 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
         if wanted is not None and wanted != read_extension(unwrap(model).config):
             problem = f"{adapter} was trained on a model extended by {wanted.method}, {wanted.factor:g} times"
             faults.append(fault(BY_KEY["rope_type"], problem, load_it))
-    weak = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
-    changed = [value for key, value in own.items() if "_B" in key or "lora_" not in key]
-    if weak and not any(scale for layer in weak for scale in layer.scaling.values()):
+    scales = [
+        scale for each in model.modules() if isinstance(each, LoraLayer) for scale in each.scaling.values()
+    ]
+    changed = {key: bool(whole(value).any()) for key, value in own.items()}
+    # Of LoRA's two matrices, which one file has each.
+    idle = [
+        key
+        for key in own
+        if "_B" in key and not (changed[key] and changed.get(key.replace("_B", "_A"), True))
+    ]
+    works = [key for key in own if ("_B" in key or "lora_" not in key) and key not in idle and changed[key]]
+    if scales and not any(scales):
         faults.append(fault("idle adapter", "lora_alpha is 0: the adapter changes nothing", "set lora_alpha"))
-    elif not faults and not any(bool(whole(value).any()) for value in changed):
-        idle = "every lora_B is zero: the adapter changes nothing"
+    elif odd := [scale for scale in scales if not 0 <= scale <= _LARGEST_SCALE]:
+        problem = f"lora_alpha scales the adapter by {odd[0]:g}"
+        faults.append(fault("odd scale", problem, "write the lora_alpha of its training"))
+    elif not faults and not works:
+        every = "every lora_B is zero (or lora_A): the adapter changes nothing"
         if adapter is None and not any(each.inference_mode for each in model.peft_config.values()):
-            notes.append(f"{idle} yet.")
+            notes.append(f"{every} yet.")
         else:
-            faults.append(fault("idle adapter", idle, "load weights that were trained"))
-    return faults
-
-
-def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
-    """Rope settings in config.json that transformers did not take: of two sections it reads one."""
-    # Models with rope by type of layer read older files in ways of their own.
-    rope, faults = ropes(text).get(None, {}), list[Fault]()
-    given = {key: raw.get(key) for key in ("rope_theta", LENGTH)} if rope else {}
-    for section in ("rope_parameters", "rope_scaling") if rope else ():
-        given |= {f"{section}.{key}": value for key, value in (raw.get(section) or {}).items()}
-    for place, value in given.items():
-        key = place.rpartition(".")[2].replace("rope_type", "type").replace("type", "rope_type")
-        # A model's own name of a type ("su") is translated.
-        translated = key == "rope_type" and (value == "default" or rope.get(key, "default") != "default")
-        if value is None or translated or rope.get(key) == value or (place == LENGTH and key not in rope):
-            continue
-        problem = f"config.json has {place} = {value}, and the model was made with {key} = {rope.get(key)}"
-        fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
-        faults.append(fault(BY_KEY.get(key, f"wrong {key}"), problem, fix))
+            faults.append(fault("idle adapter", every, "load weights that were trained"))
+    elif idle and adapter is not None:
+        notes.append(
+            f"{len(idle)} layers of the adapter change nothing: lora_B, or lora_A, is zero in {idle[0]}."
+        )
     return faults

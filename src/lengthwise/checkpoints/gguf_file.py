@@ -24,6 +24,8 @@ _KEYS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("gguf_key
 These are null where every value is fine: nothing changes, no tensor would fit, or `_rope_settings` reads it. A key
 with another value is refused where the configuration has none of its names.
 """
+_NEEDED = "context_length", "embedding_length", "block_count"
+"""Keys without which a reader fails, or makes something up."""
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
 _DIVISORS = _FREQS, _SHORT, _LONG = (
@@ -50,8 +52,16 @@ class GgufFile:
 
     @classmethod
     def read(cls, path: Path) -> GgufFile:
-        """Raises what the reader raises of a damaged file."""
+        """Raises what the reader raises of a damaged file; UsageError if it lacks a key or its tokenizer."""
         reader = GGUFReader(path)
+        architecture = reader.fields["general.architecture"].contents()
+        needed = (
+            *(f"{architecture}.{key}" for key in _NEEDED),
+            "tokenizer.ggml.model",
+            "tokenizer.ggml.tokens",
+        )
+        if lacks := [key for key in needed if key not in reader.fields]:
+            raise _refused(path, f"it lacks {', '.join(lacks)}")
         # Texts of the vocabulary are many, and transformers reads them.
         keys = {
             name: field.contents()
@@ -66,7 +76,7 @@ class GgufFile:
 
         return cls(
             path,
-            beginning(f"{keys['general.architecture']}.", "split.c"),
+            beginning(f"{architecture}.", "split.c"),
             beginning("tokenizer.ggml."),
             {tensor.name: int(tensor.n_elements) for tensor in reader.tensors},
             {
@@ -78,11 +88,7 @@ class GgufFile:
 
     def refused(self, problem: str) -> UsageError:
         """The error for a file that transformers would read as another model."""
-        return UsageError(
-            f"{self.path} cannot be converted: {problem}",
-            expected="a file of which transformers can compute all that it says",
-            fix=ANOTHER_WAY.format(path=self.path),
-        )
+        return _refused(self.path, problem)
 
     def configured(self, config: Any) -> Any:
         """The configuration that transformers reads from the file, with what it passes over.
@@ -197,6 +203,14 @@ class GgufFile:
             raise self.refused("; ".join(problems))
 
 
+def _refused(path: Path, problem: str) -> UsageError:
+    return UsageError(
+        f"{path} cannot be converted: {problem}",
+        expected="a file of which transformers can compute all that it says",
+        fix=ANOTHER_WAY.format(path=path),
+    )
+
+
 def _of(config: Any, name: str) -> Any:
     """A value of the configuration; a window of 0 tokens is none, as llama.cpp reads it."""
     value = getattr(config, name, None)
@@ -231,7 +245,8 @@ def _rope_settings(
     sections = [each for each in keys.get("rope.dimension_sections", ()) if each]
     if sections and sections != own.get("mrope_section"):
         lost.append(f"rope.dimension_sections = {sections}")
-    theta = keys.get("rope.freq_base", own["rope_theta"])
+    # llama.cpp's, where a file has none: classes have others.
+    theta = keys.get("rope.freq_base", 10_000.0)
     rotated = int(width * own.get("partial_rotary_factor", 1.0))
     made = {key: value for key, value in own.items() if key.startswith(("mrope", "partial"))}
     if (dimensions := keys.get("rope.dimension_count", rotated)) != rotated:
@@ -257,6 +272,9 @@ def _scaling(
     keys: Mapping[str, Any], divisors: Mapping[str, Tensor], theta: float, dimensions: int
 ) -> dict[str, Any] | None:
     """The part of `rope_parameters` that scales; None if transformers has no such scaling."""
+    # Divisors of 1 change nothing.
+    if _FREQS in divisors and bool((divisors[_FREQS] == 1).all()):
+        divisors = {name: each for name, each in divisors.items() if name != _FREQS}
     own = {name.removeprefix("rope.scaling."): value for name, value in keys.items()}
     kind, factor = own.get("type", "linear"), own.get("factor") or own.get("rope.scale_linear") or 1.0
     length = {LENGTH: own.get("original_context_length") or keys["context_length"]}
@@ -268,7 +286,7 @@ def _scaling(
         return _llama3(divisors[_FREQS], theta, dimensions)
     if divisors or kind not in ("none", "linear", "yarn"):
         return None
-    if kind == "yarn" and factor > 1:
+    if kind == "yarn" and factor != 1:
         ends = {"beta_fast": own.get("yarn_beta_fast"), "beta_slow": own.get("yarn_beta_slow")}
         given = {name: value for name, value in ends.items() if value is not None}
         if attention != 1:

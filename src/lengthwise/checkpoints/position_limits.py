@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,10 +108,17 @@ def check_rope_values(config: Any, name: str) -> None:
     """Raise UsageError unless rope settings are numbers where they must be, and of a type that transformers has."""
     for rope in ropes(config).values():
         kind = rope.get("rope_type") or "default"
+        numbers = (
+            "rope_theta",
+            "factor",
+            LENGTH,
+            *(key for key in rope if re.search("_factor|beta|mscale", key)),
+        )
         wrong = [
             f"{key} = {rope[key]!r}"
-            for key in ("rope_theta", "factor", LENGTH)
-            if isinstance(rope.get(key), bool) or not isinstance(rope.get(key), int | float | None)
+            for key in numbers
+            for value in (rope[key] if isinstance(rope.get(key), list) else [rope.get(key)])
+            if isinstance(value, bool) or not isinstance(value, int | float | None)
         ]
         if kind != "default" and not kind.startswith("lengthwise_") and kind not in ROPE_INIT_FUNCTIONS:
             wrong.append(f"rope_type = {kind!r}")
@@ -171,6 +180,14 @@ def impossible(rope: Mapping[str, Any]) -> str | None:
         "yarn": ("beta_fast", "beta_slow", 32.0, 1.0),
         "llama3": ("high_freq_factor", "low_freq_factor", 4.0, 1.0),
     }
+    for key, given in rope.items():
+        for number in given if isinstance(given, list) else [given]:
+            # A length or an end of a ramp that is 0 is none; what multiplies or divides cannot be 0.
+            if (
+                isinstance(number, int | float)
+                and not 0 <= number - (number == 0 and "factor" in key) < math.inf
+            ):
+                return f"{key} = {number:g} is no finite number above 0"
     if rope.get("rope_theta", 2) <= 1:
         return f"rope_theta = {rope['rope_theta']:g} gives no frequencies that differ"
     if kind in ends:

@@ -178,6 +178,9 @@ def read_config(model: str | ResolvedModel) -> Any:
         if getattr(config.get_text_config(), RECORD, None) is not None:
             # Its import gives transformers the rope types that are ours.
             importlib.import_module("lengthwise.checkpoints.extension")
+        if getattr(config, "quantization_config", None) == {}:
+            # None, which transformers takes for a method without a name.
+            delattr(config, "quantization_config")
         saved_as = next(iter(config.architectures or ()), "")
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
@@ -315,8 +318,9 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
         with warnings.catch_warnings():
             # PEFT reads a property by the name that it had before transformers renamed it.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-            # A note says so (`lengthwise.checkpoints.faults`).
+            # Notes say so (`lengthwise.checkpoints.written_settings`).
             warnings.filterwarnings("ignore", "Unexpected keyword arguments", UserWarning)
+            warnings.filterwarnings("ignore", "The following .*_pattern keys did not match", UserWarning)
             yield
     finally:
         bitsandbytes.setLevel(before[0])

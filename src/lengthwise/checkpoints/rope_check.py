@@ -80,6 +80,15 @@ def rope_faults(model: nn.Module) -> list[Fault]:
         faults.append(
             fault(BY_KEY["rope_type"], problem, "write them into the section of each type of layer")
         )
+    for rope in ropes(text).values():
+        if problem := impossible(rope):
+            # Nothing can be compared with them.
+            return [fault("impossible settings", problem, "write the settings of the checkpoint's authors")]
+        factor = rope.get("factor") or 1
+        if rope.get("rope_type", "default") == "default" and factor != 1:
+            problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
+            fix = "name the method: rope_type = linear, yarn, ..."
+            faults.append(fault(BY_KEY["rope_type"], problem, fix))
     for path, module, layer_type in rotaries(model):
         own = getattr(module, "config", text)
         # A part of a model may have a configuration of another class, with a rope of its own.
@@ -88,16 +97,6 @@ def rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"{path}.{found[1]}; the configuration says {described(ropes(config)[layer_type])}"
             fix = _FIXES.get(found[0], _REMAKE).replace("{path}", path)
             faults.append(fault(found[0], problem, fix))
-    for rope in ropes(text).values():
-        factor = rope.get("factor") or 1
-        if rope.get("rope_type", "default") == "default" and factor != 1:
-            problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
-            fix = "name the method: rope_type = linear, yarn, ..."
-            faults.append(fault(BY_KEY["rope_type"], problem, fix))
-        if problem := impossible(rope):
-            faults.append(
-                fault("impossible settings", problem, "write the settings of the checkpoint's authors")
-            )
     return faults
 
 
@@ -208,6 +207,8 @@ def unread_keys(base: Any) -> list[str]:
         LENGTH,
         *(getattr(text, "ignore_keys_at_rope_validation", None) or ()),
     }
+    # transformers puts it there for every class, and names it among these.
+    known.discard("partial_rotary_factor")
     own, found = inspect.getsource(inspect.getmodule(type(base)) or type(base)), list[str]()
     for rope in ropes(text).values():
         kind = rope.get("rope_type", "default")
@@ -218,6 +219,7 @@ def unread_keys(base: Any) -> list[str]:
             f"{key} = {value}"
             for key, value in rope.items()
             if key not in known
+            and (key, value) != ("partial_rotary_factor", 1)
             and f'"{key}"' not in own
             and (f'"{key}"' not in method or _overruled(key, rope))
         ]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
@@ -66,8 +67,8 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
     claims = vars(quantization) if hasattr(quantization, "__dict__") else quantization or {}
     if not claims or claims.get("quantization_mode") == "online" or claims.get("format") == "dense":
         return
-    files = map(resolved.file, sorted(shards) or ["model.safetensors"])
-    if all(file is not None and _is_whole(file) for file in files):
+    files = weight_files(resolved)
+    if files and all(map(_is_whole, files)):
         raise UsageError(
             f"config.json of {resolved.name} claims quantized weights, and its files have 16 bits or more",
             expected="quantized weights, or no quantization_config",
@@ -77,7 +78,8 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
 
 def _is_whole(file: Path) -> bool:
     """Whether no tensor of a file has fewer than 16 bits; a damaged one is named where the weights are loaded."""
-    with suppress(SafetensorError, OSError):
+    # Of pickles torch raises what it likes.
+    with suppress(Exception):
         return all(kind in PLAIN for _, kind in kinds_in(file))
     return False
 
@@ -193,7 +195,15 @@ def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
     quantized = getattr(config, "quantization_config", None) is not None
     floats = {name for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     prefix = model.base_model_prefix
-    kinds = {name: kind for file in weight_files(resolved) for name, kind in kinds_in(file)}
+    stored = [each for file in weight_files(resolved) for each in kinds_in(file)]
+    kinds = dict(stored)
+    twice = [name for name, count in Counter(name for name, _ in stored).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"the files of {resolved.name} have {twice[0]} more than once",
+            expected="each tensor in one file",
+            fix="download the model again, into an empty folder",
+        )
     scaled = {name.rpartition(".")[0] for name in kinds if _SCALE.search(name)} if quantized else set[str]()
     for name, kind in kinds.items():
         places = {name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")}
@@ -213,8 +223,11 @@ def weight_files(resolved: ResolvedModel) -> list[Path]:
         if (found := resolved.file(single)) is not None:
             return [found]
         if (found := resolved.file(index)) is not None:
-            shards = sorted({*json.loads(found.read_bytes())["weight_map"].values()})
-            return [each for each in map(resolved.file, shards) if each is not None]
+            shards = set[str]()
+            # A damaged index is named where the weights are loaded.
+            with suppress(ValueError, AttributeError):
+                shards = {*json.loads(found.read_bytes()).get("weight_map", {}).values()}
+            return [each for each in map(resolved.file, sorted(shards)) if each is not None]
     return []
 
 

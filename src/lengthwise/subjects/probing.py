@@ -146,6 +146,8 @@ def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int
         return f"the same tokens give other numbers when they are asked again, by {apart:.3g} nats"
     # Of the tokens after the changed ones, which are the same in both.
     noise = np.abs(whole - changed)[max(0, first - _CHANGED) : first].max()
+    if abs(whole[first] - changed[first]) <= min(noise, 1e-3):
+        return "the number of a token does not change with the token"
     if np.abs(whole - changed)[first + 1 :: 2].max() <= max(4 * noise, 1e-4):
         return "other tokens at its end change nothing"
     if bare is not None:

@@ -24,8 +24,8 @@ Split = Literal["test", "train", "all"]
 
 TEST_SHARE = 0.1
 
-EMPTY = "empty or null"
-"""Why documents are left out of a corpus."""
+EMPTY, COPIES = "empty or null", "copies of other documents"
+"""Why documents are left out of a corpus: intervals take those that are there to be independent."""
 HUB_PREFIX = "hf://"
 
 
@@ -100,9 +100,12 @@ class Corpus:
         Raises:
             UsageError: no document holds text, or one cannot be written as UTF-8.
         """
-        kept = {own: text for own, text in documents.items() if text.strip()}
+        full = {own: text for own, text in documents.items() if text.strip()}
+        first = dict[str, str]()
+        kept = {own: text for own, text in full.items() if first.setdefault(text, own) == own}
         # Adding to a Counter drops what is zero.
-        counts = Counter(left_out) + Counter({EMPTY: len(documents) - len(kept)})
+        counts = Counter(left_out)
+        counts += Counter({EMPTY: len(documents) - len(full), COPIES: len(full) - len(kept)})
         for own, text in kept.items():
             try:
                 f"{own}{text}".encode()

@@ -1,0 +1,188 @@
+"""What the files of a model say and no code reads, or reads otherwise: config.json, the tokenizer's, an adapter's."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
+from lengthwise.checkpoints.resolve import checkpoint_file, quiet_transformers, read_tokenizer
+from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
+from lengthwise.errors import shown
+from lengthwise.files import read_json
+from lengthwise.text.tokens import added_tokens
+
+_TELLING = "rope|rotary|theta|window|position|yarn|context|quant|compress"
+"""Keys that are named wherever no code reads them: of positions, and of how weights are stored."""
+_CLOSE = 0.85
+"""From which likeness on (difflib's ratio) an unread key is taken for a misspelt one."""
+
+
+def file_faults(source: str | None, text: Any, tokenizer: Any) -> list[Fault]:
+    """How a configuration and a tokenizer differ from their files, where transformers passed over a key."""
+    raw, declared = settings_of(source, "config.json"), settings_of(source, "tokenizer_config.json")
+    before, _ = added_tokens(tokenizer)
+    faults, added = _passed_over(raw, text), before.count(tokenizer.bos_token_id)
+    if isinstance(length := raw.get("max_position_embeddings"), int) and length <= 0:
+        problem = f"max_position_embeddings is {length}: no length of training is known"
+        faults.append(fault("no trained length", problem, "write the length that the model was trained for"))
+    if added > 1 or (declared.get("add_bos_token") and not added):
+        problem = f"the tokenizer adds BOS {added} times to a text, and add_bos_token asks for one"
+        faults.append(fault("wrong BOS", problem, "repair the post-processor in tokenizer.json"))
+    return faults
+
+
+def settings_of(source: str | None, file: str) -> dict[str, Any]:
+    """What a file of a model says of its text part, as it is written: transformers passes over keys."""
+    if source is None:
+        return {}
+    location, _, revision = source.rpartition("@")
+    if not location or Path(source).exists():
+        location, revision = source, "main"
+    found = checkpoint_file(location, file, revision=revision, local_files_only=True)
+    raw = {} if found is None else read_json(found, expected="settings")
+    return raw.get("text_config") or raw
+
+
+def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
+    """Sentences on settings that are written and that no code reads."""
+    name, found = type(base).__name__, list[str]()
+    if keys := unread_keys(base):
+        found.append(f"{name} does not read, and so without effect are: {', '.join(keys)}.")
+    text: Any = base.config.get_text_config()
+    homes = {each.__module__ for each in (*type(text).__mro__, *type(base).__mro__)}
+    homes = {each for each in homes if each.startswith("transformers.models.")}
+    homes |= {PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__}
+    words = {word for home in homes for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
+    fields = {
+        *inspect.signature(type(text)).parameters,
+        "rope_theta",
+        "rope_scaling",
+        "quantization_config",
+        LENGTH,
+    }
+    raw = settings_of(source, "config.json")
+    found += _unknown(raw, fields, words, _TELLING, f"config.json has {{}}, which {name} does not read")
+    saved_as = next(iter(raw.get("architectures") or ()), name)
+    if saved_as != name and CAUSAL.get(raw.get("model_type")) != saved_as and saved_as in CAUSAL.values():
+        found.append(
+            f"config.json names the class {saved_as}, and the type {raw['model_type']}, of which transformers makes "
+            f"a {name}: other programs choose otherwise."
+        )
+    if raw := settings_of(adapter, "adapter_config.json"):
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+        fields = {*inspect.signature(PEFT_TYPE_TO_CONFIG_MAPPING[raw["peft_type"]]).parameters}
+        found += _unknown(raw, fields, set(), "", "adapter_config.json has {}, which PEFT does not read")
+        layers = [layer for layer, _ in base.named_modules()]
+        found += [
+            f"adapter_config.json has {name} for {pattern}, and the model no such layer."
+            for name in ("rank_pattern", "alpha_pattern")
+            for pattern in raw.get(name) or ()
+            # As PEFT matches them.
+            if not any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in layers)
+        ]
+    return found
+
+
+def other_tokenizer(tokenizer: Any, adapter: str | None) -> list[str]:
+    """A sentence on a tokenizer beside an adapter that differs from the model's, which is the one that is used."""
+    if adapter is None or checkpoint_file(adapter, "tokenizer_config.json") is None:
+        return []
+    other = read_tokenizer(adapter)
+    own, others = tokenizer.get_vocab().items(), other.get_vocab().items()
+    differ = [f"{len(own ^ others)} other tokens"] if own != others else []
+    if (other.chat_template or tokenizer.chat_template) != tokenizer.chat_template:
+        differ.append("another chat template")
+    what = " and ".join(differ)
+    return [f"{adapter} has a tokenizer with {what}; texts are read with the model's."] if differ else []
+
+
+def _unknown(
+    raw: Mapping[str, Any], fields: Collection[str], words: Collection[str], about: str, problem: str
+) -> list[str]:
+    """Sentences on keys that no field nor word of the code is like: misspelt ones, and those `about` something.
+
+    Old files have many keys that never did anything.
+    """
+    found = list[str]()
+    for key, value in raw.items():
+        if key in fields or key in words:
+            continue
+        said = problem.format(f"{key} = {shown(value)}")
+        if near := difflib.get_close_matches(key, fields, n=1, cutoff=_CLOSE):
+            found.append(f"{said}. Did you mean {near[0]}?")
+        elif value and re.search(about, key):
+            found.append(f"{said}.")
+    return found
+
+
+def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
+    """Settings of positions in config.json that transformers did not take: of two places it reads one."""
+    rope, faults, made = ropes(text).get(None, {}), list[Fault](), _settings(text)
+    given = [(LENGTH, (None, LENGTH), raw.get(LENGTH))] if LENGTH in rope else []
+    # Models with rope by type of layer read older sections in ways of their own.
+    for section in ("rope_parameters", "rope_scaling") if rope else ():
+        for key, value in (raw.get(section) or {}).items():
+            name = "rope_type" if key == "type" else key
+            # A model's own name of a type ("su") is translated.
+            beside = (raw.get(section) or {}).get("rope_type") if key == "type" else None
+            known = beside not in (None, value, "default") and value in ROPE_INIT_FUNCTIONS
+            translated = name == "rope_type" and (
+                value == "default" or rope.get(name, "default") != "default"
+            )
+            if known or not translated:
+                given.append((f"{section}.{key}", (None, name), value))
+    for place, which, value in [*given, *_meant_at_the_top(raw, text)]:
+        if value is None or made.get(which) == value:
+            continue
+        layers, key = which
+        of_layers = f" in {layers} layers" if layers else ""
+        problem = f"config.json has {place} = {raw.get(place, value)}, and the model was made with {key} = "
+        fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
+        faults.append(fault(BY_KEY.get(key, f"wrong {key}"), f"{problem}{made.get(which)}{of_layers}", fix))
+    sections = {
+        key
+        for key, value in (raw.get("rope_parameters") or {}).items()
+        if value and isinstance(value, Mapping)
+    }
+    if sections and (lacks := {*(getattr(text, "layer_types", None) or ())} & ropes(text).keys() - sections):
+        has = ", ".join(f"{each}: {described(ropes(text)[each])}" for each in sorted(lacks))
+        problem = f"config.json has rope_parameters for {', '.join(sorted(sections))}, and others are made up ({has})"
+        faults.append(fault(BY_KEY["rope_type"], problem, "write a section for each type of layer"))
+    return faults
+
+
+def _settings(config: Any) -> dict[tuple[Any, str], Any]:
+    """What a configuration says of positions, by type of layer and key."""
+    found = {(layers, key): value for layers, rope in ropes(config).items() for key, value in rope.items()}
+    return found | {(None, "layer_types"): getattr(config, "layer_types", None)}
+
+
+def _meant_at_the_top(raw: Mapping[str, Any], text: Any) -> Iterator[tuple[str, tuple[Any, str], Any]]:
+    """Numbers at the top of config.json that would decide settings of positions if nothing else named these.
+
+    The class says which: configurations are made with one number and with another.
+    """
+    bare = {
+        key: value
+        for key, value in raw.items()
+        if key not in ("rope_parameters", "rope_scaling", "layer_types")
+    }
+    for key, value in bare.items():
+        if not re.search(_TELLING, key) or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        # A class may refuse any number.
+        with suppress(Exception), quiet_transformers():
+            one, other = (_settings(type(text).from_dict({**bare, key: each})) for each in (value, value + 1))
+            yield from ((key, which, one[which]) for which in one if one[which] != other.get(which))

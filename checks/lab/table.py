@@ -6,6 +6,7 @@ from checks.lab import (
     cache_faults,
     input_faults,
     mask_faults,
+    part_faults,
     pattern_faults,
     rope_faults,
     server_faults,
@@ -22,5 +23,6 @@ PAIRS: dict[str, tuple[Pair, ...]] = {
     "input": input_faults.PAIRS,
     "server": server_faults.PAIRS,
     "pattern": pattern_faults.PAIRS,
+    "part": part_faults.PAIRS,
     "sound": sound.PAIRS,
 }

@@ -58,15 +58,17 @@ def test_a_lost_benefit(capsys: pytest.CaptureFixture[str]) -> None:
     about: Any = {"model": "m", "task": "difference", "distance": 100, "documents": 4}
     clear = Row(metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, **about)
     kept = Row(metric="benefit_kept", value=0.7, unit="ratio", **about)
-    assert gates.exit_code([gates.use(results_of(clear, kept), 0.2)]) == THRESHOLD_CROSSED
-    assert gates.exit_code([gates.use(results_of(clear, kept), 0.4)]) == 0
+    lost = Row(metric="benefit_change", value=-0.6, p_holm=0.01, **about)
+    assert gates.exit_code([gates.use(results_of(clear, kept, lost), 0.2)]) == THRESHOLD_CROSSED
+    assert gates.exit_code([gates.use(results_of(clear, kept, lost), 0.4)]) == 0
     capsys.readouterr()
-    # A gate that cannot see a loss does not pass.
-    for unclear, why in (
-        (replace(clear, ci_low=-0.1), "no clear benefit"),
-        (replace(clear, ci_low=None, ci_high=None, documents=1), "one document"),
+    # A gate that cannot see a loss does not pass, and none fails for noise.
+    for unclear, change, why in (
+        (replace(clear, ci_low=-0.1), lost, "no clear benefit"),
+        (replace(clear, ci_low=None, ci_high=None, documents=1), lost, "one document"),
+        (clear, replace(lost, p_holm=0.3), "may be noise between documents (100 tokens back: 30 % (p 0.3))"),
     ):
-        rows = (unclear, replace(kept, documents=unclear.documents))
+        rows = (unclear, *(replace(row, documents=unclear.documents) for row in (change, kept)))
         assert gates.exit_code([gates.use(results_of(*rows), 0.2)]) == UNDECIDED
         err = capsys.readouterr().err
         assert "could not decide" in err

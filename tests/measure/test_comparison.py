@@ -255,6 +255,11 @@ SHIFTED = {"top_share": 0.9, "largest": 4.0, "shift": 0.2, "one_sided": -0.99}
         ((0.02, 0.02, 0.02, 0.3, 0.3), {"floor_a": 1e-3}, "from a place", (128, 512)),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 1e-6, "floor_b": 0.3}, "unstable", None),
         ((0.3, 0.3, 0.3, 0.3, 0.3), {"floor_a": 0.3, "floor_b": 0.3}, "undecided", None),
+        # A tolerance that is one side's own wavering is no rounding; in other dtypes it may be.
+        ((0.09,) * 5, {"floor_a": 0.01, "floor_b": 0.1, "tolerance": 0.15}, "unstable", None),
+        ((0.09,) * 5, {"floor_a": 0.06, "floor_b": 0.1, "tolerance": 0.15}, "equal", None),
+        ((0.01,) * 5, {"floor_a": 0.01, "floor_b": 0.1, "tolerance": 0.15}, "equal", None),
+        ((0.09,) * 5, {"floor_a": 0.01, "floor_b": 0.1, "most_a": 0.3, "tolerance": 0.15}, "equal", None),
     ],
 )
 def test_patterns(means: Any, numbers: Any, pattern: str, place: Any) -> None:
@@ -295,10 +300,74 @@ def test_what_is_said_of_a_pattern_beside_its_place() -> None:
     assert "more text follows" not in both
 
 
+@pytest.mark.parametrize(("longer", "moves"), [(0.099, False), (0.06, False), (0.04, True)])
+def test_what_crosses_a_tolerance_by_chance_does_not_move(longer: float, moves: bool) -> None:
+    """A bin that is a little above the tolerance at one length, and a little below it at another."""
+    short = [replace(row, length=512) for row in rows_of_curve(0.05, 0.05, 0.101, 0.05)]
+    long = rows_of_curve(0.05, 0.05, longer, 0.05, 0.05)
+    ends = [
+        Row(model="", task="difference", metric="equal_up_to", value=place, length=n)
+        for place, n in ((128, 512), (1024, 1024))
+    ]
+    seen = evidence([*short, *long, *ends])
+    assert seen.moves == moves
+    assert ("in windows of" in verdict([*short, *long, *ends])[0]) == moves
+
+
 @pytest.mark.parametrize(("most", "words"), [(0.25, "in 16 bits; in float32"), (2e-3, "seen; in float64")])
 def test_what_could_not_have_been_seen(most: float, words: str) -> None:
     equal = rows_of_curve(1e-3, 1e-3, 1e-3, 1e-3, 1e-3, tolerance=2e-3, floor_a=1e-3, most_a=most)
     assert words in verdict(equal)[0]
+
+
+_LATE, _ALL = (0.0, 0.0, 0.0, 0.6, 0.6), (0.6, 0.6, 0.6, 0.6, 0.6)
+_FEW = {"top_share": 0.9, "largest": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("means", "numbers", "words"),
+    [
+        # By less than what a better model explains; but every token that differs is likelier.
+        (_LATE, {"shift": -0.3, "one_sided": 1.0}, "likelier in B: the fault is in A, or B sees"),
+        (_LATE, {"shift": 0.3, "one_sided": -1.0}, "less likely in B: the fault is in B, or A sees"),
+        (_ALL, {"shift": 0.6, "one_sided": -1.0}, "less likely in B: the fault is in B, or A sees"),
+        (_ALL, {"shift": -0.6, "one_sided": 1.0}, "B sees what it predicts"),
+        (_LATE, {"shift": -0.3, "one_sided": 1.0, **_FEW}, "B sees what it predicts"),
+        ((0.2,) * 5, {"shift": 0.2, "one_sided": -1.0}, "or A sees what it predicts"),
+        (_LATE, {"shift": -0.15, "one_sided": 0.4}, None),
+        (_LATE, {"shift": 0.15, "one_sided": -0.4}, None),
+        ((0.01,) * 5, {"shift": 0.0, "one_sided": 0.0}, None),
+    ],
+)
+def test_which_side_may_see_what_it_predicts(means: Any, numbers: Any, words: str | None) -> None:
+    """A leak on either side, wherever it begins and however small, is told by tokens that all move one way."""
+    text = verdict(rows_of_curve(*means, loss_a=5.0, **numbers))[0]
+    assert words in text if words else "sees what it predicts" not in text
+
+
+def test_a_place_is_no_proof_of_long_context() -> None:
+    """Tokens that are dropped, and a kernel that fails there, begin at a place too."""
+    text = verdict(rows_of_curve(*_LATE))[0]
+    assert "a kernel that fails from there on, tokens that are dropped or replaced" in text
+
+
+def test_the_last_tokens_alone_are_a_place() -> None:
+    """Fewer of them than a cell has: most tokens beyond it differ, where there are none."""
+    cell = {"exact_up_to": 1016.0}
+    rows = rows_of_curve(0.0, 0.0, 0.0, 0.0, 0.05, one_sided=0.1, largest=4.0, largest_rounding=1.0, **cell)
+    rows = [
+        replace(row, ci_low=1016.0, ci_high=1024.0)
+        if row.metric == "exact_up_to"
+        else replace(row, n=3)
+        if row.metric == "one_sided"
+        else row
+        for row in rows
+    ]
+    rows.append(replace(rows[-1], metric="begins", value=1016.0, ci_low=1016.0, ci_high=1024.0))
+    seen = evidence(
+        [replace(row, n=1024) if row.metric == "difference" and row.is_whole else row for row in rows]
+    )
+    assert (seen.pattern, seen.place) == ("from a place", (1016, 1024))
 
 
 def test_a_much_lower_loss_may_be_a_fault_of_the_other_side() -> None:

@@ -224,7 +224,7 @@ def _check_causal(model: nn.Module) -> None:
             what = f"a {type(unwrap(model)).__name__}"
             again = (_at_least_float32(_all_logits(model, pair)) - logits).abs().nan_to_num(0).max().item()
             if again > difference / 10:
-                raise UsageError(f"{what} gives other numbers each time that it reads the same tokens")
+                raise unrepeatable(what)
             raise looks_ahead(what)
 
 
@@ -238,6 +238,12 @@ def gives_numbers(model: nn.Module) -> bool:
     with torch.no_grad():
         logits = _all_logits(model, probe_tokens(model))
     return not bool((logits.isnan() | logits.isposinf()).any())
+
+
+def unrepeatable(what: str, tokens: int | None = None) -> UsageError:
+    """What is said of a model that does not say the same of the same tokens, so many of them."""
+    which = "the same tokens" if tokens is None else f"the same {tokens:,} tokens"
+    return UsageError(f"{what} gives other numbers each time that it reads {which}")
 
 
 def looks_ahead(what: str, tokens: int | None = None) -> UsageError:

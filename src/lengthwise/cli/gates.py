@@ -111,23 +111,36 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
 
 
 def use(results: Results, threshold: float) -> Gate:
-    """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one."""
+    """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one.
+
+    A loss that is no more than documents differ by (after Holm, as the sentence on the use of far context has it) is
+    not decided: of five sound comparisons of documents that differ, one would fail.
+    """
     from lengthwise.report.comparison_use import clear_benefits
-    from lengthwise.results import percent
+    from lengthwise.results import SIGNIFICANCE, percent
 
     clear = clear_benefits(results.rows)
-    kept = [row for row in results.rows if row.metric == "benefit_kept" and row.value is not None]
-    crossed = [
-        f"{row.distance} tokens back: {percent(1 - row.value)}"
-        for row in kept
-        if row.value is not None and 1 - row.value > threshold and (row.length, row.distance) in clear
-    ]
-    undecided = None
-    if not clear:
+    changes = {(r.length, r.distance): r for r in results.rows if r.metric == "benefit_change"}
+    crossed, within = [], []
+    for row in results.rows:
+        place = (row.length, row.distance)
+        if row.metric != "benefit_kept" or row.value is None or place not in clear:
+            continue
+        if 1 - row.value > threshold:
+            p = changes[place].p_holm if place in changes else None
+            where = f"{row.distance} tokens back: {percent(1 - row.value)}"
+            sure = p is not None and p < SIGNIFICANCE
+            (crossed if sure else within).append(where if sure or p is None else f"{where} (p {p:.2g})")
+    reason = None
+    if within:
+        reason = f"a loss that may be noise between documents ({'; '.join(within)})"
+    elif not clear:
         documents = max((row.documents or 0 for row in results.rows if row.distance is not None), default=0)
         reason = "repeated passages have no clear benefit for A"
         if documents < 2:
             reason = "one document gives no interval"
+    undecided = None
+    if reason:
         undecided = (
             f"--fail-use {threshold:g}: {reason}: read more documents (--windows), or a text that A can use"
         )

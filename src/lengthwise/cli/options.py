@@ -28,7 +28,7 @@ _ABOVE = Parameter(
 Above = Annotated[float | None, _ABOVE]
 _USE = Parameter(
     help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
-    "none is clear.",
+    "none is clear, or the loss may be noise between documents.",
 )
 Use = Annotated[float | None, _USE]
 _JUNIT = Parameter(metavar="FILE", help="Write the gates to FILE as test cases, in the form of JUnit.")

@@ -203,6 +203,25 @@ def two_sided_p(t: float, degrees: int) -> float:
     return float(2 * stdtr(degrees, -abs(t)))
 
 
+def clearly_beyond(rows: Sequence[Row], level: float) -> list[Row]:
+    """Rows whose value is above a level by more than noise at any of them gives: by Bonferroni, at 2.5 % for all.
+
+    The interval of a row is for itself: of twenty rows of noise, every third time one lies above the level.
+    """
+    tail = 0.025 / max(1, len(rows))
+
+    def low(row: Row) -> float:
+        # As Student's interval widens; with many documents that is the normal one.
+        degrees = (row.documents or 1000) - 1
+        assert row.value is not None
+        assert row.ci_low is not None
+        return row.value - (row.value - row.ci_low) * students_t(1 - tail, degrees) / students_t(
+            0.975, degrees
+        )
+
+    return [row for row in rows if row.value is not None and row.ci_low is not None and low(row) > level]
+
+
 def few_documents(count: int, unit: str) -> list[str]:
     """What must be said of intervals over so few documents (or whatever `unit` is resampled); nothing from 8 on."""
     if count == 1:

@@ -5,10 +5,12 @@ It is decided from the rows alone, so a direct comparison, kept runs and a page 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from lengthwise.measure.change_point import Stretch, alike_again, best_split, mean
+from lengthwise.measure.pair_records import FLOORS
 from lengthwise.report.comparison_use import used_alike, value_of
 from lengthwise.results import SIGNIFICANCE, Row
 
@@ -43,6 +45,8 @@ FAR_LARGER = 1000.0
 """From this ratio on a difference is not the beginning of the next."""
 FAINT = 10.0
 """What is within a tolerance but above so many floors differs too, unless what follows is as many times as large."""
+UNLIKE = 3.0
+"""How many times as far from itself one side of two in one dtype must be that this is no rounding."""
 NOISY = 0.25
 """Nats a token of rounding (or of unlike answers to the same prompt) beyond which nothing can be said."""
 
@@ -94,7 +98,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     shift, size = number("shift"), mean(seen)
     sign = _sign(shift_row, number("one_sided"), number("difference"))
     floors = {side: number(f"floor_{side}") for side in "ab"}
-    moves = moved(at, lengths) is not None
+    moves = moved(rows, at, lengths) is not None
     one_sided = _all_one_sided(at.get(("one_sided", longest)), at["difference", longest])
     through = bool(cached_from) or decoded
     place: tuple[int, int] | None = None
@@ -132,6 +136,8 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         kind, size = "some tokens", largest
     elif _one_sided(number, shift, shift_row):
         kind, size = "all positions", max(abs(shift), size)
+    elif _hidden_by_itself(number, floors.values(), size):
+        kind, size = "unstable", max(floors.values())
     again: tuple[int, int] | None = None
     if place and not decoded and kind in ("from a place", "growing", "first tokens"):
         begins_there = kind == "from a place"
@@ -140,6 +146,23 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         size = mean([part for part in seen if place[1] <= part.end <= again[0]])
     use = used_alike(whole)[0]
     return Evidence(kind, sign, size, place, again, before, shift, use, through, moves, one_sided)  # type: ignore[arg-type]
+
+
+def _hidden_by_itself(number: Callable[..., float], floors: Collection[float], size: float) -> bool:
+    """Whether a difference is within the tolerance only because one side differs from itself by more than rounding.
+
+    Two sides of one dtype round alike: the floors of sound ones lie within a factor of 1.8, and so do those of sides
+    with other weights that are nearly as good.
+    """
+    low, high = min(floors), max(floors)
+    by_floor = math.isclose(number("tolerance"), FLOORS * high)
+    return (
+        low > 0
+        and high > UNLIKE * low
+        and size > FLOORS * low
+        and by_floor
+        and number("most_a") == number("most_b")
+    )
 
 
 def _sign(row: Row | None, one_sided: float, difference: float) -> Literal["worse", "better", "either"]:
@@ -178,15 +201,15 @@ def _begins(
 ) -> tuple[int, int] | None:
     """The tokens between which a difference begins, before which both sides are equal to the last bit.
 
-    Most tokens beyond must differ, since single tokens begin somewhere too. What is as small as rounding may be
-    rounding or the beginning of what follows: then the place lies anywhere in it, unless what follows is far larger.
+    Most tokens beyond its cell must differ, since single tokens begin somewhere too. What is as small as rounding may
+    be rounding or the beginning of what follows: then the place lies anywhere in it, unless that is far larger.
     """
     exact, signs, tokens = (at.get((name, longest)) for name in ("exact_up_to", "one_sided", "difference"))
     if exact is None or signs is None or tokens is None or value_of(exact) <= cached_from:
         return None
-    if (signs.n or 0) < 0.5 * (tokens.n or 0) * (1 - value_of(exact) / longest):
-        return None
     low, high = int(exact.ci_low or 0), int(exact.ci_high or 0)
+    if (signs.n or 0) < 0.5 * (tokens.n or 0) * (1 - high / longest):
+        return None
     clear = at.get(("begins", longest))
     if clear is None or value_of(clear) <= high:
         return low, high
@@ -269,6 +292,21 @@ def difference_bins(rows: Sequence[Row]) -> list[Row]:
     return [row for row in bins if decoded or row.length == longest]
 
 
+def _depends_on_length(rows: Sequence[Row]) -> bool:
+    """Whether some bin of positions differs at one length, `APART` times as much as at another."""
+    tolerances: dict[tuple[int | None, int | None], float] = {
+        (row.length, row.position): row.value or 0.0 for row in rows if row.metric == "tolerance"
+    }
+    found: dict[int, list[tuple[float, bool]]] = {}
+    for row in rows:
+        if row.metric == "difference" and row.position is not None and row.value is not None:
+            unequal = row.value > tolerances.get((row.length, row.position), 0.0)
+            found.setdefault(row.position, []).append((row.value, unequal))
+    return any(
+        max(each)[1] and max(each)[0] >= APART * min(each)[0] for each in found.values() if len(each) > 1
+    )
+
+
 def tolerances_of(rows: Sequence[Row]) -> dict[tuple[int, int], float]:
     """The tolerance of each bin, by its edges."""
     return {
@@ -278,8 +316,13 @@ def tolerances_of(rows: Sequence[Row]) -> dict[tuple[int, int], float]:
     }
 
 
-def moved(at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]) -> str | None:
-    """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
+def moved(
+    rows: Sequence[Row], at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]
+) -> str | None:
+    """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not.
+
+    The same bin must clearly differ at one length and not at another: what is near a tolerance crosses it by chance.
+    """
     places = {
         length: value_of(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at
     }
@@ -289,6 +332,8 @@ def moved(at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]) -> s
     place = places[unequal[0]]
     # With a longer input the same place may fall into the next bin.
     if all(found == min(length, place) for length, found in places.items()):
+        return None
+    if not _depends_on_length(rows):
         return None
     equal = " and ".join(f"{length:,}" for length in lengths if length not in unequal)
     return (

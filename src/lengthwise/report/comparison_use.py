@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from lengthwise.measure.statistics import clearly_beyond
 from lengthwise.results import SIGNIFICANCE, Row
 
 LOST = 0.1
@@ -13,8 +14,8 @@ LOST = 0.1
 
 def clear_benefits(rows: Sequence[Row]) -> list[tuple[int | None, int]]:
     """(length, distance) where a repeated passage clearly helps A."""
-    benefits = (row for row in rows if row.metric == "benefit_a" and (row.ci_low or 0.0) > 0)
-    return [(row.length, row.distance) for row in benefits if row.distance is not None]
+    benefits = [row for row in rows if row.metric == "benefit_a" and row.distance is not None]
+    return [(row.length, row.distance or 0) for row in clearly_beyond(benefits, 0.0)]
 
 
 def used_alike(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "not clear"], str]:

@@ -115,7 +115,7 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         lambda seen, at: _everywhere(seen) and not seen.cached and seen.one_sided and seen.size < FAR,
         "Nearly every token is {likelier} in B, and single ones are up to {largest:.2g} nats apart, which no "
         "precision does: another share of the probability goes to some rows of the output head (a bias, rows that "
-        "were added, a filter).",
+        "were added, a filter), or {likelier_side} sees what it predicts (a mask that leaks).",
     ),
     (
         "by length",
@@ -127,7 +127,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "moves",
         lambda seen, at: seen.moves,
-        "The place moves with the length of the window, as with a rope scaling that depends on it.",
+        "The place moves with the length of the window, as with a rope scaling that depends on it, or a kernel that "
+        "fails in the last tokens.",
     ),
     (
         "another beginning",
@@ -168,8 +169,8 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
     (
         "from a place",
         lambda seen, at: seen.pattern == "from a place",
-        "That is a fault of long context: another rope scaling, a sliding window, a mask between documents, or a cut "
-        "context.",
+        "That is a fault of long context, or of what is read there: another rope scaling, a sliding window or "
+        "another mask, a cut context, a kernel that fails from there on, tokens that are dropped or replaced.",
     ),
     (
         "cache, few bits",
@@ -213,6 +214,29 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
 """(name, whether it applies, what does this); the first that applies is said."""
 
 
+SIDES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], ...] = (
+    ("no numbers", lambda seen, at: seen.pattern in ("equal", "undecided", "unstable"), ""),
+    (
+        "much better",
+        lambda seen, at: not _everywhere(seen) and _much_better(seen, at),
+        "A loss that is so much lower means that the fault is in A, or that B sees what it predicts.",
+    ),
+    (
+        "better, one-sided",
+        lambda seen, at: not _everywhere(seen) and seen.sign == "better" and _one_sided(seen, at),
+        "Nearly every token that differs is likelier in B: the fault is in A, or B sees what it predicts.",
+    ),
+    (
+        "worse, one-sided",
+        lambda seen, at: (
+            seen.sign == "worse" and _one_sided(seen, at) and not (_everywhere(seen) and seen.size < FAR)
+        ),
+        "Nearly every token that differs is less likely in B: the fault is in B, or A sees what it predicts.",
+    ),
+)
+"""(name, whether it applies, which side may be at fault), said after the causes; the first that applies."""
+
+
 def _not_exact(at: Mapping[str, float]) -> bool:
     """Whether a side differs from itself by more than float32 mostly rounds."""
     return max(at["floor_a"], at["floor_b"]) > 1e-4
@@ -249,14 +273,12 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             f"With its prefix cache the server predicts otherwise than without: {at['prefix_cache']:.2g} nats per "
             "token apart. The cache returns keys of another prompt, or of other positions."
         )
-    better = ""
-    if _much_better(seen, at) and not _everywhere(seen) and seen.pattern != "unstable":
-        better = "A loss that is so much lower means that the fault is in A, or that B sees what it predicts."
+    sees = next((each for _, applies, each in SIDES if applies(seen, at)), "")
     note = ""
     if at["other_ids"] and seen.pattern == "equal":
         note = "The sides begin a text otherwise (see the note on BOS), which changes nothing here."
     whole = [row for row in rows if row.is_whole and row.value is not None]
-    return [" ".join(part for part in (text, causes, better, note, warmed) if part), used_alike(whole)[1]]
+    return [" ".join(part for part in (text, causes, sees, note, warmed) if part), used_alike(whole)[1]]
 
 
 def _facts(rows: Sequence[Row], seen: Evidence) -> defaultdict[str, float]:
@@ -307,6 +329,7 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
         "windows": percent(at["windows_apart"]),
         "unstable": "A" if at["floor_a"] > at["floor_b"] else "B",
         "likelier": "likelier" if at["one_sided"] > 0 else "less likely",
+        "likelier_side": "B" if at["one_sided"] > 0 else "A",
         "by_length": "A" if at["by_length_a"] > at["by_length_b"] else "B",
         "otherwise": max(at["by_length_a"], at["by_length_b"]),
     }
@@ -318,5 +341,5 @@ def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float], words: 
         whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
         places = {(row.metric, row.length): row for row in whole}
         lengths = sorted({row.length for row in whole if row.metric == "difference" and row.length})
-        return moved(places, lengths) or ""
+        return moved(rows, places, lengths) or ""
     return SHOWN[seen.pattern].format(**words)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import is_at_chance
+from lengthwise.measure.statistics import clearly_beyond
 from lengthwise.report.tables import row_text, tokens_text
 from lengthwise.results import Row, percent
 
@@ -65,8 +66,7 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> Answer:
 
 def _helps(curves: Sequence[Row]) -> list[Row]:
     """Where a repeated passage clearly has a benefit that counts, nearest first."""
-    found = [row for row in curves if row.ci_low is not None and row.ci_low > LEAST_BENEFIT]
-    return sorted(found, key=lambda row: row.distance or 0)
+    return sorted(clearly_beyond(curves, LEAST_BENEFIT), key=lambda row: row.distance or 0)
 
 
 def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> Answer:

@@ -27,10 +27,8 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
-from lengthwise.measure.limit_rows import notes_of, statistics_of, with_headlines
-from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, check_passage, in_groups
-from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Results, Row
+from lengthwise.measure.limit_rows import LimitNumbers
+from lengthwise.measure.measurement import About, Item, Record, check_passage, in_groups
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
 from lengthwise.subjects.reading import Branch, Predictor, Reader, Reading
 from lengthwise.text import view
@@ -51,7 +49,7 @@ _MOST_ELSEWHERE = 0.5
 """The share of a passage that may occur elsewhere in its window."""
 
 
-class Limit(WindowMeasurement):
+class Limit(LimitNumbers):
     """Where does the useful context end, on this text?
 
     Two numbers without labels: up to which length all context predicts no worse than its most recent tokens alone
@@ -283,18 +281,6 @@ class Limit(WindowMeasurement):
         whole, repeated = read.losses, read.branches
         by_start = sorted(zip(asked, repeated, strict=True), key=lambda each: (each[0][1], each[0][0]))
         return whole, [each.sum().item() for _, each in by_start]
-
-    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The two limits, their levels and their curves."""
-        return statistics_of(self, records) if records else []
-
-    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The numbers. Both limits have a value only where the documents support it."""
-        return with_headlines(self, super().rows(statistics, records), statistics, records)
-
-    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """What the two numbers mean, where they are open or undefined, and what every measurement says."""
-        return notes_of(self, model, items, results.rows) + super().notes(model, other, items, results)
 
 
 def told_elsewhere(ids: NDArray[Any], start: int, size: int, scored: int) -> float:

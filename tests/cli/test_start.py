@@ -67,7 +67,7 @@ def test_a_measurement_loads_what_it_reads_and_shows_and_no_more(tmp_path: Path)
 
 def test_the_list_of_verbs_says_of_each_what_its_help_begins_with() -> None:
     for name in set(VERBS) - {"reproduce", *MEASUREMENTS}:
-        home = name if name in ("difference", "card") else "verbs"
+        home = {"difference": "compare", "card": "card"}.get(name, "verbs")
         module = importlib.import_module(f"lengthwise.cli.{home}")
         function = getattr(module, "import_" if name == "import" else name)
         assert summary(name) == (function.__doc__ or "").splitlines()[0]

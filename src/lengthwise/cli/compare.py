@@ -1,18 +1,23 @@
-"""`compare`: two configurations of a model on the same tokens."""
+"""`compare`: two configurations of a model on the same tokens. `difference`: finished runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from lengthwise.cli import gates
-from lengthwise.cli.options import Above, Junit, Output, Use
-from lengthwise.cli.output import print_plan, show
+from lengthwise.cli.options import Above, AsJson, Junit, Output, Use
+from lengthwise.cli.output import print_judged, print_plan, print_prose, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.comparison import Comparison
+from lengthwise.files import named_path
+from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
+from lengthwise.measure.difference import difference_of_runs
+from lengthwise.measure.repeated_windows import KeptPredictions
+from lengthwise.measure.runner import plan_run, run
+from lengthwise.runs import read_run
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
 from lengthwise.yaml_text import each_once, override
 
@@ -64,10 +69,6 @@ def compare(
     given = options.model_dump(exclude_unset=True) | server.model_dump(exclude_unset=True)
     shared = {"text": text, **given, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared, beside=second or first)
-    from lengthwise.measure.comparison import run_in_turn
-    from lengthwise.measure.repeated_windows import KeptPredictions
-    from lengthwise.measure.runner import plan_run, run
-
     spec: Any
     if second is None:
         of_two = {"--b": b or None, "--sequential": sequential or None, "--tolerance": measurement.tolerance}
@@ -88,6 +89,72 @@ def compare(
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
     return show(make, output, limits, junit)
+
+
+def difference(
+    runs: tuple[str, ...],
+    *,
+    reference: str | None = None,
+    metric: tuple[str, ...] = (),
+    format: Literal["csv", "latex", "markdown"] | None = None,
+    fail_above: Above = None,
+    fail_use: Use = None,
+    junit: Junit = None,
+    as_json: AsJson = False,
+) -> int | None:
+    """Which differences between runs are more than noise?
+
+    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
+    and p-values corrected for all headline numbers (Holm); points of curves by distance are shown, and tested only
+    with --metric. Runs on different tokens are refused. Two runs of
+    `lengthwise compare MODEL --out RUN` are compared as their models would be, with --fail-above and --fail-use.
+
+    Args:
+        runs: Run folders (what --out named).
+        reference: The run to compare the others with. Default: the first.
+        metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
+        format: Print the table alone, in this format.
+
+    Examples:
+        lengthwise difference runs/before runs/after
+        lengthwise difference runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
+        lengthwise difference runs/before runs/after --metric loss --format latex
+    """
+    from lengthwise.report.tables import difference_table
+    from lengthwise.report.writers import FORMS, to_csv
+
+    limits = gates.limits(fail_above, fail_use, junit=junit)
+    given = {"--format": format, "--reference": reference, "--metric": metric or None}
+    shaped = [name for name, value in given.items() if value is not None]
+    if as_json and format is not None:
+        raise UsageError(f"--json and --format {format}", expected="one of them")
+    pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
+    if pair and all(run.kind == "predictions" for run in pair):
+        if shaped:
+            raise UsageError(
+                f"kept predictions are compared as `lengthwise compare` does, which has no {' and no '.join(shaped)}",
+                fix=f"leave {'it' if len(shaped) == 1 else 'them'} out; --json gives all numbers",
+            )
+        found = comparison_of_kept(*pair)
+        return print_judged(found, Output(as_json=as_json), limits, junit)
+    if limits:
+        raise UsageError(
+            f"{', '.join(limits)} with runs that are no kept predictions",
+            expected="two runs of `lengthwise compare MODEL --out RUN`",
+        )
+    found = difference_of_runs(runs, reference=reference, metrics=metric)
+    table = difference_table(found.rows, caption=f"{found.kind}: {found.model_name}")
+    if as_json:
+        print_results(found, Output(as_json=True))
+    elif format == "csv":
+        print(to_csv(found.rows), end="")
+    elif format is not None:
+        print(FORMS[format](table), end="")
+    else:
+        print_table(table)
+        for note in found.notes:
+            print_prose(note)
+    return None
 
 
 def _side(

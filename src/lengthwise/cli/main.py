@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
 
 _FAIL_ABOVE = Parameter(help="Exit with 4 if at any length the value (not its interval) is above this.")
-_APART = ("compare", "difference", "card")
-"""Verbs whose functions have a module of their own in `lengthwise.cli`; the others are in `verbs`."""
+_HOMES = {"compare": "compare", "difference": "compare", "card": "card"}
+"""The modules of `lengthwise.cli` that have the functions of verbs; those of the others are in `verbs`."""
 _SUMMARIES = {
     "extend": "Extend the context of a model with rotary positions.",
     "train": "Train a model with the alignment objective.",
@@ -251,7 +251,7 @@ def _function(name: str) -> Any:
 
         owner = studies_module("study_table")
     else:
-        owner = importlib.import_module(f"lengthwise.cli.{name if name in _APART else 'verbs'}")
+        owner = importlib.import_module(f"lengthwise.cli.{_HOMES.get(name, 'verbs')}")
     return getattr(owner, f"{name}_" if iskeyword(name) else name)
 
 

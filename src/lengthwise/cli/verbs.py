@@ -167,7 +167,7 @@ def report(
 
     need("matplotlib")
     from lengthwise.report.run_page import build_report, run_rows, run_tables, write_figures
-    from lengthwise.report.writers import to_csv, written
+    from lengthwise.report.writers import FORMS, to_csv
 
     if format == "html":
         print(build_report(runs, out))
@@ -177,7 +177,7 @@ def report(
         if format == "csv":
             text = to_csv(run_rows(runs))
         else:
-            text = "\n".join(written(table, format) for table in run_tables(runs))
+            text = "\n".join(FORMS[format](table) for table in run_tables(runs))
         if out is None:
             print(text, end="")
         else:

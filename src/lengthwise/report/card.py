@@ -45,7 +45,6 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
         if (run.path / "inputs.json").is_file():
             inputs = read_json(run.path / "inputs.json", expected="the fingerprints of the run")
             run.results.provenance["weights"] = inputs.get("model", {}).get("weights")
-        run.results.model_name = run.label
     limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
     card = card_of([run.results for run in limits], [run.results for run in comparisons])
     folder = (limits or comparisons)[-1].path / "card" if out is None else named_path(out, what="--out")

@@ -50,7 +50,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     runs = read_runs(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
     parts = _by_task(runs)
-    says = [said(replace(run.results, model_name=run.label)) for run in runs]
+    says = [said(run.results) for run in runs]
     title, lead = says[0].sentence, says[0].more
     if len(runs) > 1:
         title, lead = _ranked(runs, says), [each.sentence for each in says]
@@ -199,6 +199,7 @@ def read_runs(paths: Sequence[Path | str]) -> list[_Run]:
             if labels[run.label] > 1:
                 run.label += f" ({place(run)})"
     for run in runs:
+        run.results.model_name = run.label
         run.results.rows = [replace(row, model=run.label) for row in run.results.rows]
     return runs
 

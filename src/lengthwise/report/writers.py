@@ -7,20 +7,13 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lengthwise.report.tables import Cell, Estimate, Table, cell_text
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
-
-TableFormat = Literal["latex", "markdown"]
-
-
-def written(table: Table, form: TableFormat) -> str:
-    """The table as text in a format for papers."""
-    return {"latex": to_latex, "markdown": to_markdown}[form](table)
 
 
 def to_markdown(table: Table) -> str:
@@ -161,3 +154,7 @@ _LATEX = {
 
 def _latex_escape(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+FORMS = {"latex": to_latex, "markdown": to_markdown}
+"""Formats of tables for papers."""

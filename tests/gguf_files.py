@@ -107,14 +107,12 @@ def write_gguf(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     *,
-    merges_reversed: bool = False,
     more: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
 ) -> Path:
     """A model and its tokenizer as a GGUF file in fp32.
 
     Args:
-        merges_reversed: write the merges in the wrong order.
         more: further keys (of the architecture without its name, of others whole) and tensors; None leaves one out.
         without: tensors to leave out.
     """
@@ -127,7 +125,7 @@ def write_gguf(
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": sorted(vocabulary, key=vocabulary.__getitem__),
         "tokenizer.ggml.token_type": [1] * len(vocabulary),
-        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges][:: -1 if merges_reversed else 1],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
         "tokenizer.ggml.eos_token_id": tokenizer.eos_token_id,
     }
     if tokenizer.bos_token_id is not None:

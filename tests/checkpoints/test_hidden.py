@@ -18,7 +18,7 @@ from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
-from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model, with_lora
+from tests.architectures import TINY_ARCHITECTURES, random_ids, tiny_model
 
 
 def gradients(model: nn.Module, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -81,16 +81,6 @@ def test_fsdp1_is_refused():
     wrapped = FullyShardedDataParallel(tiny_llama(), device_id=torch.device("cpu"))
     with pytest.raises(UsageError, match="FSDP1"):
         final_hidden_states(wrapped, random_ids())
-
-
-def test_through_peft_and_compile_shells():
-    model = tiny_model("llama-gqa")
-    wrapped = with_lora(model)
-    assert unwrap(wrapped) is model
-    assert unwrap(torch.compile(wrapped, backend="eager")) is model
-    final_hidden_states(wrapped, random_ids()).square().sum().backward()
-    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert moved == {name for name, _ in model.named_parameters() if "lora_" in name}
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -60,6 +60,7 @@ def test_only_full_attention_is_extended_and_survives_saving(method: str, tmp_pa
     save_whole(model, tiny_tokenizer(), tmp_path / "m")
     loaded = load(str(tmp_path / "m"))
     assert loaded.extension == extension
+    assert loaded.describe()["extension"] == extension.to_dict()
     assert (loaded.trained_length, loaded.config.max_position_embeddings) == (
         64,
         64 if method == "dynamic_ntk" else 128,

@@ -1,7 +1,5 @@
 """Verdicts over several tables: trainings of one setting are pooled, and one number has one verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`make demo`: how its chapters are run and told, and all of it in small, on tiny-books alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

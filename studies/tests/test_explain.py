@@ -1,7 +1,5 @@
 """`reproduce NAME --explain`: what a study changes, measures and claims, before anything is trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the studies of far context claim and show: verdicts, tables and pictures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

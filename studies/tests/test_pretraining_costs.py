@@ -1,7 +1,5 @@
 """What the term costs by pretraining: made-up rows of the kept form, and the starts that the study trains."""
 
-from __future__ import annotations
-
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE

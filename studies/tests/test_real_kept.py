@@ -1,7 +1,5 @@
 """The kept run of the real model: its reader, its differences, and the numbers that its page says in sentences."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from functools import cache

@@ -1,7 +1,5 @@
 """What a study has trained or measured is not trained or measured again by another, nor by the same one later."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a table: the paper's numbers beside ours, the claims with what could have been seen, one picture."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

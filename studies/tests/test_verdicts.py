@@ -1,7 +1,5 @@
 """Verdicts on claims about constructed rows, and the table of verdicts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

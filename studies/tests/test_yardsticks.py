@@ -1,7 +1,5 @@
 """Sizes and margins of the papers' claims: each has the paper's number, and no margin hides an effect."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

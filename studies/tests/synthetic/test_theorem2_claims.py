@@ -1,7 +1,5 @@
 """The verdicts on theorem 2: on its own exact numbers, and on numbers with a planted mistake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -14,11 +14,7 @@ from safetensors.torch import load_file
 from torchrun_worker import run_jobs
 from trainers import metrics
 
-from lengthwise.alignment import Objective
 from lengthwise.runs import read_metrics
-from lengthwise.training.trainer import logged_parts
-
-PARTS = logged_parts(Objective(alpha=1.0))
 
 SPEED = ("eval_samples_per_second", "eval_steps_per_second")
 WORKER = Path(__file__).with_name("torchrun_worker.py")

@@ -32,12 +32,3 @@ def test_what_was_trained_loads_again(make, tmp_path, method, adapter):
     learned = [module.frequencies.down.abs().max().item() for _, module in clex_modules(loaded.model)]
     assert (max(learned, default=0.0) > 0.01) == (method == "clex"), "the learned part was trained and saved"
     torch.testing.assert_close(logits(checkpoint.model), logits(loaded.model))
-
-
-def test_training_starts_from_the_extended_model(make: Make) -> None:
-    from lengthwise.training.starting_model import load_for_training
-
-    recipe = make(extend={"method": "ntk", "factor": 2.0, "options": {"alpha": 3.0}})
-    loaded = load_for_training(recipe)
-    assert loaded.extension.options == {"alpha": 3.0}
-    assert loaded.config.rope_parameters["rope_theta"] > 30000

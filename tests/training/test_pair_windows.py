@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, IterableDataset
-from tokenizers.processors import TemplateProcessing
 from transformers import TrainingArguments
 
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, PairCollator, View, pair_windows
+from tests.tiny_folders import writing
 
 VIEW = View(16, offsets=(1, 7))
 SIZE = 16 + 7
@@ -100,12 +100,7 @@ def test_rows_are_cut_as_by_hand(kind: str, packing: bool, form: str, caplog: py
 @pytest.mark.parametrize("bos", [False, True])
 def test_a_long_row_is_tokenized_in_pieces(form: str, bos: bool, monkeypatch: pytest.MonkeyPatch):
     """Not in one go, and with the same ids: special tokens around the whole of it."""
-    asked, made = list[int](), tiny_tokenizer(**({"bos_token": "<|begin|>"} if bos else {}))
-    if bos:
-        special = [("<|begin|>", made.bos_token_id)]
-        made.backend_tokenizer.post_processor = TemplateProcessing(
-            single="<|begin|> $A", special_tokens=special
-        )
+    asked, made = list[int](), writing("<|begin|> $A") if bos else tiny_tokenizer()
     row = (
         {"text": words(1, 4000)} if form == "text" else {"prompt": "lake", "completion": " " + words(1, 4000)}
     )
@@ -258,13 +253,14 @@ STREAMS: dict[str, Any] = {
 }
 
 
-def streaming(data: Any, folder: Path, view: View = VIEW) -> AlignmentTrainer:
+def streaming(data: Any, folder: Path, view: View = VIEW, evaluated: Any = None) -> AlignmentTrainer:
     return AlignmentTrainer(
         tiny_llama(num_hidden_layers=1),
         TrainingArguments(str(folder), max_steps=2, use_cpu=True, report_to="none", save_strategy="no"),
         objective=Objective(alpha=0.3),
         data_collator=PairCollator(view),
         train_dataset=data,
+        eval_dataset=evaluated,
     )
 
 
@@ -312,13 +308,14 @@ def made_when_read(rows: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", [_ByNumber, made_when_read])
+@pytest.mark.parametrize("kind", [list, _ByNumber, made_when_read])
 def test_ragged_rows_by_number_are_refused_before_the_first_step(kind: Any, tmp_path: Path):
     rows = [{"input_ids": [1] * SIZE} for _ in range(20)]
-    streaming(kind(rows), tmp_path)
-    rows[17] = {"input_ids": [1] * (SIZE - 1)}
-    with pytest.raises(UsageError, match=f"{SIZE - 1} tokens, others {SIZE}"):
-        streaming(kind(rows), tmp_path)
+    whole, ragged = kind(rows), kind([*rows, {"input_ids": [1] * (SIZE - 1)}])
+    streaming(whole, tmp_path, evaluated={"a": whole})
+    for data, evaluated in ((ragged, None), (whole, {"a": ragged})):
+        with pytest.raises(UsageError, match=f"{SIZE - 1} tokens, others {SIZE}"):
+            streaming(data, tmp_path, evaluated=evaluated)
     if kind is _ByNumber:
         with pytest.raises(UsageError, match="the columns words"):
             streaming(kind([{"words": "a"}]), tmp_path)
@@ -327,20 +324,3 @@ def test_ragged_rows_by_number_are_refused_before_the_first_step(kind: Any, tmp_
 def test_rows_whose_two_windows_are_the_same_are_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="16 tokens, and so has a window"):
         streaming([{"input_ids": [1] * 16}] * 3, tmp_path, View(16))
-
-
-def test_rows_of_a_plain_trainer_are_checked_before_the_first_step(tmp_path: Path):
-    def trainer(rows: list[int], evaluated: list[int]) -> AlignmentTrainer:
-        return AlignmentTrainer(
-            tiny_llama(num_hidden_layers=1),
-            TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
-            objective=Objective(alpha=0.3, divergence="jeffreys"),
-            data_collator=PairCollator(VIEW),
-            train_dataset=[{"input_ids": [1] * size} for size in rows],  # pyright: ignore[reportArgumentType]
-            eval_dataset={"a": [{"input_ids": [1] * size} for size in evaluated]},  # pyright: ignore[reportArgumentType]
-        )
-
-    trainer([SIZE] * 3, [SIZE])
-    for sizes in (([SIZE, 9], [SIZE]), ([SIZE], [SIZE, 24])):
-        with pytest.raises(UsageError, match="others 23"):
-            trainer(*sizes)

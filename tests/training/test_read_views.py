@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +12,10 @@ from lengthwise.alignment import Objective, PairGeometry, alignment_loss_from_lo
 from lengthwise.checkpoints import find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import Adapter
 from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 
-Make = Callable[..., Recipe]
 LENGTH = 16
 
 

@@ -170,12 +170,6 @@ def test_cosine_is_transformers_own():
     assert shares(warmup_steps=3, schedule="cosine", final_share=0.1) == pytest.approx(rates, abs=1e-12)
 
 
-def test_warmup_rises_linearly_from_more_than_zero():
-    assert shares(warmup_steps=4, schedule="constant") == pytest.approx(
-        [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1]
-    )
-
-
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
 @pytest.mark.parametrize("warmup", [0, 3])
 def test_the_last_step_has_the_last_share_and_it_stays(schedule: str, warmup: int):

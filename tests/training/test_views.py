@@ -14,7 +14,6 @@ from trainers import run
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
-from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, View, WindowDataset, plan
 from lengthwise.training.recipe import Recipe
@@ -323,30 +322,6 @@ def test_positions_belong_to_the_step_and_leave_windows_and_offsets_alone(number
             assert np.array_equal(item["input_ids"], plain[3 * step + i]["input_ids"])
         draws.add(tuple(positions[0].tolist()))
     assert len(draws) > 3
-
-
-def test_other_data_sets_draw_by_batch(numbered: list[TokenDocument]):
-    collator = PairCollator(View(LENGTH, "gap", positions=POSITIONS), seed=1)
-    ids = numbered[0].ids
-    once, again, other = (
-        collator([{"input_ids": ids[s : s + LENGTH]}, {"input_ids": numbered[1].ids[:LENGTH]}])
-        for s in (3, 3, 5)
-    )
-    assert torch.equal(once["position_ids"], again["position_ids"])
-    assert not torch.equal(once["position_ids"], other["position_ids"])
-    assert once["input_ids"][0].tolist() == ids[3 : 3 + LENGTH].tolist()
-
-
-def test_rows_before_the_gap_agree(documents: list[TokenDocument]):
-    data = data_of("gap", documents)
-    collator = PairCollator(data.view)
-    made = (collator([data[3 * step + i] for i in range(3)]) for step in range(STEPS))
-    batch = next(each for each in made if 1 < each["geometry"].min_context < LENGTH - 1)
-    model, cut = tiny_llama().double(), batch["geometry"].min_context
-    inputs = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
-    long, short = model(**inputs).logits.chunk(2)
-    torch.testing.assert_close(long[:, :cut], short[:, :cut], rtol=1e-9, atol=1e-9)
-    assert (long[:, cut:] - short[:, cut:]).abs().amax(dim=-1).min() > 1e-3
 
 
 POSE = {"sampler": "pose", "target_length": 64}

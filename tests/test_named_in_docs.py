@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "dev").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FILE = re.compile(r"`((?:studies/)?tests/[\w/]+\.py)")
 NAMED = re.compile(r"`([\w/]+\.py)?::(?:\w+::)?(test_\w+)`")
 TESTS = {

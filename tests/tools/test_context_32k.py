@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lengthwise.results import Results, Row
-from tools.docs.context_32k import LONGEST, PICTURES, QWEN, SMOLLM2, TABLES, keep_study
+from tools.docs.context_32k import LONGEST, PICTURES, QWEN, SMOLLM2, keep_study
 from tools.docs.kept_results import kept_run, kept_runs, results_folder
 
 ROOT = Path(__file__).parents[2]
@@ -51,21 +51,6 @@ def test_the_words_of_the_page_hold_of_the_run() -> None:
     assert min(shifts("quanto-int2", "books")) > 1
     assert "8 bits cost nothing to speak of" in WORDS
     assert max(shifts("hqq-int8", "books", "code")) < 0.01
-
-
-def test_the_tables_have_a_row_for_all_that_was_run() -> None:
-    lines = {name: maker(ROOT).rows for name, maker in TABLES.items()}
-    assert {name: len(rows) for name, rows in lines.items()} == {"limits": 7, "caches": 8, "tasks": 10}
-    # What had no time.
-    assert [line[0] for line in lines["tasks"] if line[-1] is None] == [
-        "tracking_one_move",
-        "tracking_two_moves",
-        "association_literal",
-    ]
-    assert [line[1] for line in lines["caches"] if None in line] == [
-        "16 bits, dynamic",
-        "2 bits, quanto-int2",
-    ]
 
 
 def test_why_the_code_has_no_number() -> None:

@@ -49,19 +49,6 @@ def test_a_law_is_what_enumeration_gives(law, k):
     assert law.regularity(9, 7, k) == pytest.approx(_ratio(longer, here, 7))
 
 
-def test_the_numbers_of_a_law_in_closed_form():
-    assert ANYWHERE.regularity(32, 32, 4) == Within(8).regularity(32, 32, 4) == 1
-    assert (ANYWHERE.locality(32, 4), Within(8).locality(32, 4)) == (32, 8)
-    # Anywhere: eta to longer samples is a ratio of binomial coefficients; nothing bounds it to shorter ones.
-    assert ANYWHERE.regularity(16, 32, 4) == pytest.approx(math.comb(32, 4) / math.comb(16, 4))
-    assert ANYWHERE.regularity(32, 16, 4) == math.inf
-    # Local: a ratio of the numbers of sets, which grow in proportion to the length; below 1 from long to short.
-    few, many = (sum(math.comb(min(7, n - 1 - first), 3) for first in range(n)) for n in (16, 128))
-    assert Within(8).regularity(16, 128, 4) == pytest.approx(many / few)
-    assert Within(8).regularity(128, 16, 4) == pytest.approx(few / many)
-    assert 128 / 16 < many / few < 2 * 128 / 16
-
-
 @pytest.mark.parametrize(("law", "k"), [(ANYWHERE, 0), (ANYWHERE, 9), (Within(3), 4)])
 def test_a_k_without_room_is_refused(law, k):
     with pytest.raises(UsageError):

@@ -36,8 +36,7 @@ class Found:
     Args:
         verdict: of a test with a p value: if `p` is small.
         ours: the number with its interval, or numbers in words.
-        what, unit: the tested number in words, and its unit.
-        rule: when the claim holds.
+        unit: of the number.
         n: models.
         p: before Holm's correction; None for a rule.
         p_size: of a true difference as large as the paper's, before Holm's correction; None without such a size.
@@ -47,9 +46,7 @@ class Found:
 
     verdict: str
     ours: Cell = None
-    what: str = ""
     unit: str = ""
-    rule: str = ""
     n: int | None = None
     p: float | None = None
     p_size: float | None = None
@@ -74,7 +71,7 @@ class Rule:
     def __call__(self, numbers: Any) -> Found | None:
         """Our numbers and the verdict."""
         decision = self.decide(numbers)
-        return None if decision is None else Found(ours=decision[0], verdict=decision[1], rule=self.rule)
+        return None if decision is None else Found(ours=decision[0], verdict=decision[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +168,10 @@ def shown_detectable(judged: Judged) -> str:
     return "" if judged.detectable is None else f"{judged.detectable:.2g}"
 
 
-def shown_size(judged: Judged) -> str:
-    """In a cell: is a difference as large as the paper's excluded?"""
-    return {None: "", True: "excluded", False: "possible"}[judged.excluded]
+def shown_power(judged: Judged) -> str:
+    """In a cell: is a difference as large as the paper's excluded, and what could have been seen?"""
+    size = {None: "", True: "excluded", False: "possible"}[judged.excluded]
+    return ", ".join(filter(None, (size, shown_detectable(judged))))
 
 
 def verdict_table(
@@ -182,23 +180,37 @@ def verdict_table(
     caption: str = "The paper's claims",
     ours: str = "ours",
     notes: Sequence[str] = (),
+    one_place: bool = False,
 ) -> Table:
-    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers."""
-    # What a reader asks first is on the left: a wide page is scrolled for the rest.
+    """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers.
+
+    On a page about `one_place`, a place that all claims have is left out too. The rule of a test with a p value is in
+    `rules_table`.
+    """
+    places = [one.claim.place for one in judged]
+    units = [*dict.fromkeys(one.found.unit for one in judged if one.found.ours is not None)]
+    heading = ", ".join(filter(None, (ours, *units))) if len(units) == 1 else ours
+    # What a reader asks first is on the left.
     columns: dict[str, Sequence[Cell]] = {
-        "place": [one.claim.place for one in judged],
+        "place": [""] * len(places) if one_place and len({*places}) == 1 else places,
         "claim": [one.claim.says for one in judged],
         "paper": [one.claim.paper for one in judged],
-        ours: [one.found.ours for one in judged],
-        "unit": [one.found.unit for one in judged],
+        heading: [one.found.ours for one in judged],
+        "unit": [one.found.unit if len(units) > 1 else "" for one in judged],
         "p (Holm)": [shown_p(one.p) for one in judged],
         "verdict": [one.text for one in judged],
-        "the paper's size": [shown_size(one) for one in judged],
-        "could be seen": [shown_detectable(one) for one in judged],
-        "n": [one.found.n for one in judged],
-        "what": [one.found.what for one in judged],
-        "rule": [one.found.rule for one in judged],
+        "the paper's size, could be seen": [
+            ", ".join(filter(None, (shown_power(one), one.found.n and f"n = {one.found.n}")))
+            for one in judged
+        ],
+        "rule": [one.claim.test.rule if isinstance(one.claim.test, Rule) else "" for one in judged],
     }
     shown = [name for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)]
     rows = [list(row) for row in zip(*(columns[name] for name in shown), strict=True)]
     return Table(columns=shown, rows=rows, caption=caption, notes=list(notes))
+
+
+def rules_table(claims: Iterable[Claim], caption: str = "The rule of each claim") -> Table:
+    """When each claim holds."""
+    rows = [[claim.place, claim.says, claim.test.rule] for claim in claims]
+    return Table(columns=["place", "claim", "holds if"], rows=rows, caption=caption)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lengthwise.report.tables import Table
 from lengthwise_studies.arms import Arm, Scale
+from lengthwise_studies.claims import rules_table
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.over_seeds import FEWEST_SEEDS
 from lengthwise_studies.skeleton import Study, chosen_scales
@@ -33,8 +34,7 @@ def explained(study: Study, scale: str, **given: int | str | None) -> Iterator[T
             cells, _ = part.cells(size)
             yield Table(columns=["cell"], rows=[[cell.key] for cell in cells], caption=f"Cells of {size}")
         if claims := [*part.claims(size)]:
-            rows = [[claim.place, claim.says, claim.test.rule] for claim in claims]
-            yield Table(columns=["place", "claim", "holds if"], rows=rows, caption=_RULES)
+            yield rules_table(claims, _RULES)
 
 
 def _arms_table(experiment: Experiment, scale: Scale) -> Table:

@@ -26,7 +26,7 @@ Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 NOTE = (
     "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm), and so is the test against "
     f"the paper's size. Where p is 0.05 or more, a claim is {NOT_DECIDED}, or {EXCLUDED}. What could be "
-    f"seen would have been seen in {POWER:.0%} of cases; the rule is the margin of a claim that has one. "
+    f"seen would have been seen in {POWER:.0%} of cases. "
     f"Fewer than {FEWEST_SEEDS} seeds give no verdict."
 )
 """Below a table of verdicts."""
@@ -112,14 +112,9 @@ class Paired:
         assert self.size is None or self.direction != "same", self
 
     @property
-    def what(self) -> str:
-        """The tested number in words."""
+    def rule(self) -> str:
+        """The tested number in words, where it has to be for the claim to hold, and where the margin comes from."""
         after = "" if self.steps is None else f" after {self.steps} of the paper's steps"
-        return f"{self.quantity.heading}, {self.arm} minus {self.against}{after}"
-
-    @property
-    def bound(self) -> str:
-        """Where the number has to be, and where the margin comes from."""
         margin = f"{self.margin or 0:.2g} {self.quantity.unit}"
         bounds: dict[Direction, str] = {
             "lower": "below 0",
@@ -128,17 +123,12 @@ class Paired:
             "not higher": f"below +{margin}",
             "not lower": f"above -{margin}",
         }
-        return bounds[self.direction] + (f" ({self.because})" if self.because else "")
-
-    @property
-    def rule(self) -> str:
-        """When the claim holds, in words."""
-        return f"{self.what}: {self.bound}"
+        because = f" ({self.because})" if self.because else ""
+        return f"{self.quantity.heading}, {self.arm} minus {self.against}{after}: {bounds[self.direction]}{because}"
 
     def __call__(self, measured: Measured) -> Found:
         """The mean difference over seeds and documents, and the verdict if it is more than noise."""
-        rule = "" if self.margin is None else self.bound
-        found = partial(Found, what=self.what, unit=self.quantity.unit, rule=rule)
+        found = partial(Found, unit=self.quantity.unit)
         try:
             over = self._over_seeds(measured)
         except UsageError as lacks:

@@ -33,17 +33,18 @@ def _run(steps: int, sce: list[float], entropy: float) -> Results:
 def test_the_costs_of_each_start_beside_each_other():
     longer = PRETRAINED[2800]
     both = {"when": _run(700, [0.25, 0.5, 0.75], 0.125), longer.name: _run(2800, [-0.5, 0.5], 0.25)}
-    rows = {row[0]: row[1:] for row in cost_table(both).rows}
+    table = cost_table(both)
+    found = dict(zip(table.columns, zip(*table.rows, strict=True), strict=True))
     # `when` has no rows of 300 steps here, 7,000 steps were not run.
-    assert list(rows) == ["700", "2,800"]
-    seeds, *cells = rows["700"]
+    assert list(found) == ["", "700 steps", "2,800 steps"]
+    seeds, *cells = found["700 steps"]
     assert seeds == 3
     assert [(one.value, one.low, one.high) for one in cells if isinstance(one, Estimate)] == [
         *((0.5 + more, 0.25 + more, 0.75 + more) for more in (0, 1, 3)),
         *((0.125 + more, 0.125 + more, 0.125 + more) for more in (0, 1, 3)),
     ]
-    assert rows["2,800"][0] == 2
-    assert rows["2,800"][1] == Estimate(0.0, -0.5, 0.5, signed=True)
+    assert found["2,800 steps"][0] == 2
+    assert found["2,800 steps"][1] == Estimate(0.0, -0.5, 0.5, signed=True)
 
 
 def test_every_arm_of_a_table_starts_from_its_own_pretrainings():

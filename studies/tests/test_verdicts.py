@@ -23,6 +23,7 @@ from lengthwise_studies.claims import (
     Claim,
     Judged,
     Rule,
+    rules_table,
     verdict_table,
 )
 from lengthwise_studies.claims import judge as judge_all
@@ -174,11 +175,16 @@ def test_means_over_seeds():
 def test_one_table_has_the_claims_of_all_tests():
     weak, missing = judge(rows([-0.1, 0.1, 0.0]), replace(LOWER, size=-0.1), replace(SAME, arm="c"))
     table = verdict_table([weak, missing])
-    columns = ["p (Holm)", "verdict", "the paper's size", "could be seen", "what", "rule"]
-    assert table.columns == ["place", "claim", "ours", "unit", *columns]
-    assert [[*row[5:8], row[9]] for row in table.rows] == [
-        [f"{NOT_DECIDED} (could see {weak.detectable:.2g})", "possible", f"{weak.detectable:.2g}", ""],
-        [f"{NOT_RUN}: not measured at this scale", "", "", "within 0.02 nats of 0"],
+    columns = ["p (Holm)", "verdict", "the paper's size, could be seen"]
+    assert table.columns == ["place", "claim", "ours, nats", *columns]
+    assert [row[4:] for row in table.rows] == [
+        [f"{NOT_DECIDED} (could see {weak.detectable:.2g})", f"possible, {weak.detectable:.2g}"],
+        [f"{NOT_RUN}: not measured at this scale", ""],
+    ]
+    rules = rules_table([weak.claim, missing.claim])
+    assert [row[2] for row in rules.rows] == [
+        "loss at 2L, a minus b: below 0",
+        "loss at 2L, c minus b: within 0.02 nats of 0",
     ]
     rule = Rule(
         "it is above 1",

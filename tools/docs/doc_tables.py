@@ -29,7 +29,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
-from lengthwise.report.tables import Table, cell_text
+from lengthwise.report.tables import Table, fitted
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, read_results
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
@@ -124,10 +124,6 @@ MAKERS: dict[str, Callable[..., Table]] = {
 """Name of a generated part -> its table, from the repository and the arguments."""
 
 
-MOST_COLUMNS = 6
-"""Of a table in the documentation: more do not fit beside the contents of a page."""
-
-
 def generated(text: str, root: Path) -> str:
     """The page with every generated part replaced by its present table or file.
 
@@ -139,24 +135,13 @@ def generated(text: str, root: Path) -> str:
         name, arguments = match[2], shlex.split(match[3])
         if name not in MAKERS:
             raise UsageError(f"no generated table {name!r}", expected=nearest(name, MAKERS))
-        return match[1] + to_markdown(_narrow(MAKERS[name](root, *arguments))) + match[4]
+        parts = fitted(MAKERS[name](root, *arguments))
+        return match[1] + "\n".join(map(to_markdown, parts)) + match[4]
 
     def code(match: re.Match[str]) -> str:
         return f"{match[1]}```python\n# {match[3]}\n{(root / match[2]).read_text()}```\n{match[4]}"
 
     return _CODE.sub(code, _PART.sub(made, text))
-
-
-def _narrow(table: Table) -> Table:
-    """The table with its first columns, if they are names, joined into one while it has more columns than fit."""
-    while len(table.columns) > MOST_COLUMNS and all(
-        isinstance(row[1], str) and "[" not in row[1] for row in table.rows
-    ):
-        rows = [(": ".join(filter(None, map(cell_text, row[:2]))), *row[2:]) for row in table.rows]
-        table = replace(
-            table, columns=[", ".join(filter(None, table.columns[:2])), *table.columns[2:]], rows=rows
-        )
-    return table
 
 
 def pages(root: Path) -> list[Path]:

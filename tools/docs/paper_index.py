@@ -26,9 +26,8 @@ from lengthwise_studies.claims import (
     REPRODUCED,
     VERDICTS,
     Judged,
-    shown_detectable,
     shown_p,
-    shown_size,
+    shown_power,
 )
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.agreed import TableRun, judge_runs, number_of
@@ -113,7 +112,7 @@ def verdicts_table(root: Path) -> Table:
             one.found.ours,
             shown_p(one.p),
             one.text,
-            ", ".join(filter(None, (shown_size(one), shown_detectable(one)))),
+            shown_power(one),
         ]
         for label, _, judged in every_table(root)
         for one in judged

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.sentence import said
-from lengthwise.report.tables import Cell, Estimate, Table, cell_text, in_order, page_table, settings_table
+from lengthwise.report.tables import Cell, Estimate, Table, cell_text, fitted, in_order, settings_table
 from lengthwise.results import Results
 
 if TYPE_CHECKING:
@@ -114,4 +114,10 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"prose": prose, "kinds": _kinds, "cell": _cell, "sort_key": _sort_key}
+_ENVIRONMENT.filters |= {
+    "prose": prose,
+    "fitted": fitted,
+    "kinds": _kinds,
+    "cell": _cell,
+    "sort_key": _sort_key,
+}

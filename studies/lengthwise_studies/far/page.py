@@ -14,7 +14,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.arms import Measures, Scale
-from lengthwise_studies.claims import Claim, judge, verdict_table
+from lengthwise_studies.claims import Claim, judge, rules_table, verdict_table
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.far.claims import Comparison, at_depth, depths_of, numbers, tasks_of
 from lengthwise_studies.paired_claims import (
@@ -73,6 +73,7 @@ class FarPart:
                 tables=list(self.tables(results).values()),
                 figures=depth_pictures(results),
                 notes=results.notes,
+                details=[rules_table(self.claims_on(results.config["measures"]))] if self.claims else [],
             )
         ]
 

@@ -67,6 +67,32 @@ def over_models(
     return statistic([*zip(*rows.values(), strict=True)]), error, len(without) - 2
 
 
+def found_by_t(
+    value: float,
+    error: float,
+    degrees: int,
+    *,
+    above: bool,
+    n: int,
+    size: float | None = None,
+    unit: str = "",
+    back: Callable[[float], float] = float,
+) -> Found:
+    """What Student's t finds of a number that is claimed to be above 0, or below it; `back` is to the scale shown."""
+    half, error = students_t(0.975, degrees) * error, max(error, 1e-12)
+    return Found(
+        verdict=REPRODUCED if (value > 0) == above else OPPOSITE,
+        ours=Estimate(back(value), back(value - half), back(value + half), signed=True),
+        unit=unit,
+        n=n,
+        p=two_sided_p(value / error, degrees),
+        p_size=None if size is None else two_sided_p((value - size) / error, degrees),
+        detectable=lambda tests: back(
+            (students_t(1 - SIGNIFICANCE / tests / 2, degrees) + NormalDist().inv_cdf(POWER)) * error
+        ),
+    )
+
+
 @dataclass(frozen=True)
 class Correlation:
     """The test of a statement on models: the predictor `of` correlates positively with `score`.
@@ -108,19 +134,8 @@ class Correlation:
         if math.isnan(value) or math.isnan(error):
             return Found(verdict=NOT_RUN, n=len(rows))
         back, forth = (float, float) if self.stronger_than else (math.tanh, math.atanh)
-        half = students_t(0.975, degrees) * error
-        return Found(
-            verdict=REPRODUCED if value > 0 else OPPOSITE,
-            ours=Estimate(back(value), back(value - half), back(value + half), signed=True),
-            n=len(rows),
-            p=two_sided_p(value / max(error, 1e-12), degrees),
-            p_size=None
-            if self.size is None
-            else two_sided_p((value - forth(self.size)) / max(error, 1e-12), degrees),
-            detectable=lambda tests: back(
-                (students_t(1 - SIGNIFICANCE / tests / 2, degrees) + NormalDist().inv_cdf(POWER)) * error
-            ),
-        )
+        size = None if self.size is None else forth(self.size)
+        return found_by_t(value, error, degrees, above=True, n=len(rows), size=size, back=back)
 
     def _statistic(self, columns: list[Values]) -> float:
         if self.ranked:
@@ -154,20 +169,7 @@ class Extended:
             ]
             if of_it and not key.method:
                 rows[key] = [fmean(of_it) - own[self.of]]
-        what = f"{self.of}, extended minus as it is"
         if len(rows) < FEWEST:
-            return Found(verdict=NOT_RUN, what=what, n=len(rows))
+            return Found(verdict=NOT_RUN, n=len(rows))
         value, error, _ = over_models(lambda columns: float(np.mean(columns[0])), rows)
-        degrees = len(rows) - 1
-        half = students_t(0.975, degrees) * error
-        return Found(
-            verdict=REPRODUCED if value < 0 else OPPOSITE,
-            ours=Estimate(value, value - half, value + half, signed=True),
-            what=what,
-            unit="nats",
-            n=len(rows),
-            p=two_sided_p(value / max(error, 1e-12), degrees),
-            detectable=lambda tests: (
-                (students_t(1 - SIGNIFICANCE / tests / 2, degrees) + NormalDist().inv_cdf(POWER)) * error
-            ),
-        )
+        return found_by_t(value, error, len(rows) - 1, above=False, n=len(rows), unit="nats")

@@ -11,11 +11,10 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Arm, Scale, arm_after
-from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
+from lengthwise_studies.claims import Claim, Judged, judge, rules_table
 from lengthwise_studies.contrasts import Contrast
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import (
-    NOTE,
     Measured,
     Paired,
     arms_table,
@@ -167,7 +166,7 @@ class PaperTable:
         """The table as a part of a page."""
         judged = self.judged(results)
         details = [
-            verdict_table(judged, caption="The claims, with the rule of each", notes=[NOTE]),
+            rules_table(self.claims),
             self.values(results, differences=False, caption="Every arm"),
             self.values(results, differences=True, caption="Paired difference from the reference"),
             *([self.times(results)] if self.equal_time else []),

@@ -84,20 +84,19 @@ def cost_table(results: Mapping[str, Results]) -> Table:
 
     `results` are those of the tables in `SOURCES`; starts that were not run are left out.
     """
-    rows: list[list[Cell]] = []
+    columns: dict[str, list[Cell]] = {"": ["pretrainings", *_COSTS]}
     for steps, (table, setting) in SOURCES.items():
         of = results.get(table)
         differences = rows_with(of.rows, reference=setting.arm(PLAIN)) if of else []
         if of is None or not differences:
             continue
-        cells: list[Cell] = []
+        columns[f"{steps:,} steps"] = cells = [len({row.seed for row in differences})]
         for arm, quantity in _COSTS.values():
             own = [row for row in differences if row.arm == setting.arm(arm)]
             wanted = [row for row in own if quantity.is_in(row, of.config["size"]["trained"])]
             cells.append(range_over_seeds(wanted, signed=True))
-        rows.append([f"{steps:,}", len({row.seed for row in differences}), *cells])
     return Table(
-        columns=["steps of pretraining", "pretrainings", *_COSTS],
-        rows=rows,
+        columns=[*columns],
+        rows=[*zip(*columns.values(), strict=True)],
         notes=["Nats above plain CE: mean and extremes over pretrainings, or the 95 % interval of one."],
     )

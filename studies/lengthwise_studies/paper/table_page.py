@@ -17,11 +17,9 @@ from lengthwise_studies.claims import (
     OUTSIDE,
     REPRODUCED,
     Judged,
-    shown_detectable,
-    shown_p,
-    shown_size,
+    verdict_table,
 )
-from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paired_claims import NOTE, Quantity, range_over_seeds
 from lengthwise_studies.paper.methods import PLAIN, UNTRAINED
 from lengthwise_studies.paper.sizes import PAPER, STEPS, Size, inverse_temperature, loss
 from lengthwise_studies.paper.statements import OURS, Setting
@@ -31,6 +29,9 @@ if TYPE_CHECKING:
 
 _PAPERS_TEXTS = {"books": "RedPajama-Book", "pg19": "PG19"}
 _CONTRARY = (OPPOSITE, OUTSIDE)
+_DIFFERENCES = (
+    "Ours is the difference of the two arms. In brackets, beside what the paper prints, is its own."
+)
 Number = tuple[Quantity, int | None]
 """What a claim is about, and after how many of the paper's steps; None: after all."""
 
@@ -51,7 +52,7 @@ def table_sections(
         ),
         Section(
             title=f"{table.label}: the claims",
-            tables=[claims_table(judged)],
+            tables=[verdict_table(judged, caption="", notes=[_DIFFERENCES, NOTE], one_place=True)],
             notes=results.notes,
             details=[one for one in details if one.rows],
         ),
@@ -174,29 +175,6 @@ def _printed_as(quantity: Quantity, found: Estimate | None) -> Estimate | None:
         return math.exp(value) if quantity.task == "perplexity" else 100 * value
 
     return Estimate(shown(found.value), shown(found.low), shown(found.high))
-
-
-def claims_table(judged: Sequence[Judged]) -> Table:
-    """A line for each claim: the paper's difference, ours, the verdict, and what could have been seen."""
-    sizes = [one.claim.test.size for one in judged]
-    several = len({one.claim.place for one in judged}) > 1
-    columns: dict[str, list[Cell]] = {
-        "claim": [one.claim.says for one in judged],
-        "in": [one.claim.place if several else None for one in judged],
-        "paper": ["" if size is None else f"{size:+.3f}" for size in sizes],
-        "ours": [one.found.ours for one in judged],
-        "p (Holm)": [shown_p(one.p) for one in judged],
-        "verdict": [": ".join(filter(None, (one.verdict, one.found.why))) for one in judged],
-        "the paper's size": [shown_size(one) for one in judged],
-        "could be seen": [shown_detectable(one) for one in judged],
-    }
-    shown = {name: cells for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)}
-    units = " and ".join(dict.fromkeys(one.found.unit for one in judged if one.found.ours is not None))
-    note = (
-        f"Differences of the two arms, in {units}; ours with its 95 % interval over seeds and documents. "
-        "A claim without a number of its own has the paper's difference of the term."
-    )
-    return Table(columns=[*shown], rows=[*zip(*shown.values(), strict=True)], notes=[note] if units else [])
 
 
 def claims_picture(table: PaperTable, judged: Sequence[Judged]) -> Picture | None:

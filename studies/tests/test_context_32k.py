@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +21,9 @@ def job(name: str, lane: str, code: str = WELL, **how: object) -> Job:
     return Job(name, lane, ("-c", code), **how)  # type: ignore[arg-type]
 
 
-def run(out: Path, *some: Job, seconds: float = 30.0, **how: object) -> dict[str, str]:
+def run(out: Path, *some: Job, seconds: float = 30.0) -> dict[str, str]:
     """How each job ended, by its name, in the order in which they ended."""
-    Lanes(out, time.monotonic() + seconds, **how).run(list(some))  # type: ignore[arg-type]
+    Lanes(out, time.monotonic() + seconds).run(list(some))
     return {
         line["job"]: line["ended"] for line in map(json.loads, (out / "jobs.jsonl").read_text().splitlines())
     }
@@ -51,15 +50,6 @@ def test_a_lane_keeps_its_order_and_a_failed_job_ends_no_other(tmp_path: Path) -
 def test_what_ended_well_is_not_run_again(tmp_path: Path) -> None:
     run(tmp_path, job("a", "x"), job("b", "x", WRONG))
     assert run(tmp_path, job("a", "x", WRONG), job("b", "x")) == {"a": "well", "b": "well"}
-
-
-def test_a_job_waits_for_its_model(tmp_path: Path) -> None:
-    there = threading.Event()
-    threading.Timer(2.0, there.set).start()
-    began = time.monotonic()
-    ended = run(tmp_path, job("a", "x", model="m"), job("b", "y"), here=lambda _: there.is_set())
-    assert list(ended) == ["b", "a"]
-    assert time.monotonic() - began > 1.9
 
 
 @pytest.fixture

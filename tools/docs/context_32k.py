@@ -18,6 +18,8 @@ from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
 from lengthwise.report.drawing import Curve, Picture, curve_picture, doubling_axis, token_axis
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row, read_results
+from lengthwise_studies.context_32k.jobs import SCALES
+from lengthwise_studies.context_32k.jobs import TASKS as ASKED
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
 from tools.docs.task_tables import against_chance, in_tokens
 
@@ -45,7 +47,6 @@ TASKS = (
     *("needle_single", "needle_multi_key", "tracking_one_move", "tracking_two_moves", "chains_0"),
     *("chains_1", "chains_4", "ordinals_2", "ordinals_8", "association_literal"),
 )
-RUNS_OF_TASKS = ("needle", "tracking", "chains", "ordinals", "association")
 _REPEATED = ("command", "measurement", "processor", "python", "cpu_count", "platform", "started")
 _DROPPED = {
     "model": ("source", "vocab_size", "head", "tokenizer", "attn_implementation"),
@@ -148,16 +149,16 @@ def caches_table(root: Path) -> Table:
 
 
 def tasks_table(root: Path) -> Table:
-    """Accuracy of ten tasks at both lengths, beside guessing."""
-    runs = []
-    for length in (4096, 16_384):
-        for name in RUNS_OF_TASKS:
-            if rows := _found(root, f"tasks-{name}-{length}"):
-                runs.append(
-                    replace(kept_run(root, f"tasks-{name}-{length}"), rows=rows, model_name="accuracy")
-                )
+    """Accuracy of ten tasks at both lengths, beside guessing; a note names what the study has and was not run."""
+    runs, missing = [], []
+    for length in SCALES["full"].prompts:
+        names = {family: f"tasks-{family}-{length}" for family in ASKED}
+        kept = {family: kept_run(root, name) for family, name in names.items() if _found(root, name)}
+        runs += [replace(run, model_name="accuracy") for run in kept.values()]
+        missing.append(f"{', '.join(family for family in ASKED if family not in kept)} at {length:,} tokens")
     table = against_chance(runs)
-    return replace(table, rows=[line for name in TASKS for line in table.rows if line[0] == name])
+    rows = [line for name in TASKS for line in table.rows if line[0] == name]
+    return replace(table, rows=rows, notes=[f"Not run, for want of time: {'; '.join(missing)}."])
 
 
 TABLES = {"limits": limits_table, "caches": caches_table, "tasks": tasks_table}

@@ -28,7 +28,6 @@ class Job:
         lane: jobs of a lane come one after another, lanes beside each other.
         words: what Python runs.
         seconds: its time limit.
-        model: the embedded model whose packages it waits for.
         after: the jobs that must have ended.
         on_cpu: whether it must not see a GPU.
     """
@@ -37,7 +36,6 @@ class Job:
     lane: str
     words: tuple[str, ...]
     seconds: float = 240.0
-    model: str | None = None
     after: tuple[str, ...] = ()
     on_cpu: bool = False
 
@@ -107,9 +105,10 @@ def jobs(scale: Scale, texts: Path, out: Path) -> Iterator[Job]:
     for text, words in _texts(texts).items():
         yield _limit(f"limit-{text}", "limits", scale.model, scale.context, words, scale, out)
     extended = str(out / "work" / "yarn2")
-    yield _run("doctor", "yarn", ("doctor", scale.model), scale.model)
-    words = ("extend", scale.model, "--method", "yarn", "--factor", "2", "--out", extended)
-    yield _run("yarn2", "yarn", words, scale.model)
+    yield _run("doctor", "yarn", ("doctor", scale.model))
+    yield _run(
+        "yarn2", "yarn", ("extend", scale.model, "--method", "yarn", "--factor", "2", "--out", extended)
+    )
     for text in _texts(texts):
         words = _folder(texts / f"{text}-joined")
         yield _limit(f"limit-{text}-beyond", "limits", scale.model, scale.beyond, words, scale, out)
@@ -128,19 +127,17 @@ def jobs(scale: Scale, texts: Path, out: Path) -> Iterator[Job]:
                 "--windows",
                 str(scale.windows),
             )
-            yield _run(name, f"served-{model}", (*words, *_into(out, name)), model)
+            yield _run(name, f"served-{model}", (*words, *_into(out, name)))
     for length in scale.prompts:
         for family, tasks in TASKS.items():
             name = f"tasks-{family}-{length}"
             words = ("eval", scale.model, *tasks, "--mode", "likelihood", "--lengths", str(length))
             words += ("--samples", str(scale.questions), "--dtype", "bfloat16")
-            job = _run(name, f"tasks-{length}", (*words, *_into(out, name)), scale.model)
+            job = _run(name, f"tasks-{length}", (*words, *_into(out, name)))
             yield replace(job, after=(first,))
     # Beyond the context YaRN may help; this is what it costs within.
-    job = _limit(
-        "limit-code-yarn2-within", "yarn", extended, scale.context, _folder(texts / "code"), scale, out
-    )
-    yield job
+    words = _folder(texts / "code")
+    yield _limit("limit-code-yarn2-within", "yarn", extended, scale.context, words, scale, out)
 
 
 def _lab(scale: Scale, out: Path) -> Iterator[Job]:
@@ -148,7 +145,7 @@ def _lab(scale: Scale, out: Path) -> Iterator[Job]:
     for shard in range(scale.shards):
         words = (*lab, "--model", scale.other, "--scale", str(scale.lab_scale), "--no-nulls")
         words += ("--only", scale.lab_rows, "--shard", f"{shard}/{scale.shards}")
-        yield Job(f"lab-{shard:02}", f"lab-{shard:02}", words, 3600.0, scale.other, on_cpu=True)
+        yield Job(f"lab-{shard:02}", f"lab-{shard:02}", words, 3600.0, on_cpu=True)
     for name in ("compare", "limit"):
         words = (*lab, "--only", f"nulls: {name}")
         yield Job(f"lab-nulls-{name}", f"lab-nulls-{name}", words, 3600.0, on_cpu=True)
@@ -160,21 +157,18 @@ def _caches(scale: Scale, model: str, lane: str, texts: Path, out: Path) -> Iter
             name = f"cache-{model}-{text}-{cache}"
             how = ("--dtype", "bfloat16", "--b", f"kv_cache={cache}", "--windows", str(scale.windows))
             how += tuple(word for length in scale.lengths for word in ("--lengths", str(length)))
-            yield _run(
-                name, f"{lane}-{text}", ("compare", model, model, *words, *how, *_into(out, name)), model
-            )
+            yield _run(name, f"{lane}-{text}", ("compare", model, model, *words, *how, *_into(out, name)))
 
 
 def _limit(
     name: str, lane: str, model: str, length: int, words: tuple[str, ...], scale: Scale, out: Path
 ) -> Job:
     how = ("--max-length", str(length), "--reference", str(scale.reference), "--windows", str(scale.windows))
-    words = ("limit", model, *words, "--dtype", "bfloat16", *how, *_into(out, name))
-    return _run(name, lane, words, scale.model)
+    return _run(name, lane, ("limit", model, *words, "--dtype", "bfloat16", *how, *_into(out, name)))
 
 
-def _run(name: str, lane: str, words: tuple[str, ...], model: str) -> Job:
-    return Job(name, lane, ("-m", "lengthwise", *words), model=model)
+def _run(name: str, lane: str, words: tuple[str, ...]) -> Job:
+    return Job(name, lane, ("-m", "lengthwise", *words))
 
 
 def _texts(texts: Path) -> dict[str, tuple[str, ...]]:

@@ -33,6 +33,9 @@ def test_a_margin_is_below_the_effect_that_it_must_not_hide(name, claim):
         # A claim that the term helps has a size in its direction.
         assert (claim.test.size < 0) == (claim.test.direction == "lower")
     assert claim.term != HARMS or claim.test.direction != "not higher"
+    # Where the paper prints a number, a verdict says whether its size is excluded.
+    printed = claim.paper not in ("no number in the text", "not measured")
+    assert claim.test.direction == "same" or printed == (claim.test.size is not None)
 
 
 def test_claims_about_harm_are_told_from_claims_about_help():

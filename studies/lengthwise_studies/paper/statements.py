@@ -77,14 +77,15 @@ def claim(
     against: str = PLAIN,
     *,
     of: Setting | None = None,
-    paper: tuple[float, float] | str | None = None,
+    paper: tuple[float, float] | float | str | None = None,
     like: str = "",
     term: str | None = None,
     steps: int | None = None,
     across: tuple[str, ...] = (),
     unless: Callable[[Size], str] = lambda size: "",
 ) -> Claim[Paired]:
-    """A claim at one of `SOURCES`, on one setting of several; `paper`: its values of both arms, or words.
+    """A claim at one of `SOURCES`, on one setting of several; `paper`: its values of both arms, their difference in
+    points, or words.
 
     A claim that the term helps and has no number has the size of the term in its place, or in the place `like`. With
     `paper` and `like` the values are those of another task, by its name.
@@ -99,6 +100,8 @@ def claim(
         what = _PRINTED.get(quantity.task, "accuracy")
         both = f"{what} {one:g} against {other:g} ({size:+.3f})"
         printed = f"no number; {like} has {size:+.3f}" if like else both
+    elif isinstance(paper, float):
+        size, printed = paper / 100, f"{paper:+.1f} points"
     elif term == HELPS and (effect := EFFECTS.get(like or place)) is not None:
         size = effect.of(quantity.unit)
         printed = f"no number; {effect.where} has {size:+.3f}"

@@ -185,11 +185,8 @@ TABLE5 = PaperTable(
 
 _ASKING = SIZES | {"smoke": replace(SIZES["smoke"], question_lengths=(8,), questions=1)}
 """The sizes of tables of questions: at `smoke` other tables have none."""
-_GAINS = {
-    times: (answered(times, task=BABILONG), gain)
-    for times, gain in ((1, "no number in the text"), (2, "+2.0 points"), (4, "+2.2 points"))
-}
-"""Times of T -> what Table 6 measures there, and the gain that the text names."""
+_GAINS = {times: (answered(times, task=BABILONG), gain) for times, gain in ((1, None), (2, 2.0), (4, 2.2))}
+"""Times of T -> what Table 6 measures there, and the gain that the text names, in points."""
 TABLE6 = PaperTable(
     name="table6",
     label="Table 6",

@@ -26,10 +26,9 @@ class Grid:
 
     Args:
         kind: of the results.
-        scale: what a run records of its size, a dataclass.
+        scale: what a run records of its size, a `CellScale`.
         outcome: what `work` returns, a dataclass of plain numbers, with `seconds` of training and testing.
         cells: at a scale, in the order of the results; the `key` of a cell tells it from all others.
-        check: refuses a cell that cannot run at a scale; default: none.
         work: trains and tests a cell at a scale, called with `scale` by name.
         rows: of the cells that are finished.
         notes: at a scale: how to read the numbers.
@@ -41,7 +40,6 @@ class Grid:
     scale: type
     outcome: type
     cells: Callable[[Any], Sequence[Any]]
-    check: Callable[[Any, Any], None] = lambda cell, scale: None
     work: Callable[..., Any]
     rows: Callable[[Any], Iterable[Row]]
     notes: Callable[[Any], list[str]]
@@ -63,12 +61,10 @@ class Grid:
         """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
 
         Raises:
-            UsageError: a cell that cannot run; see `RunFolder`.
+            UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
         """
         cells = self.cells(scale)
-        for cell in cells:
-            self.check(cell, scale)
         settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}
         with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
 

@@ -43,19 +43,8 @@ MEASURES: dict[str, type[Measurement]] = {
 }
 MEASURES["eval longbench_e"] = MEASURES["eval"]
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
-VERSIONS = {
-    "train": 1,
-    "compare": 1,
-    "eval": 1,
-    "influence": 1,
-    "limit": 1,
-    "longppl": 1,
-    "measure": 1,
-    "ppl": 1,
-    "predictions": 1,
-    "recall": 1,
-}
-"""What decides the numbers of an arm -> the version of its code: training, and each kind of measurement.
+VERSIONS: dict[str, int] = {}
+"""What decides the numbers of an arm ("train", or a kind of measurement) -> the version of its code, from 2 on.
 
 Whoever changes the numbers of one raises its version, and every study trains or measures it again.
 """
@@ -89,7 +78,7 @@ def recipe_key(recipe: Recipe) -> str:
 
 def _version(name: str) -> dict[str, int]:
     """Nothing for the first version: what was made before there were versions has it."""
-    return {} if VERSIONS[name] == 1 else {"version": VERSIONS[name]}
+    return {"version": VERSIONS[name]} if name in VERSIONS else {}
 
 
 _READ = ("model", "extend", "seed", "shifted_sparse", "quantize", "precision", "adapter", "device", "data")

@@ -20,6 +20,7 @@ from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE, term
+from lengthwise_studies.paper.sizes import PARTS
 from lengthwise_studies.recall import recall_by_distance
 from lengthwise_studies.skeleton import Study
 
@@ -78,8 +79,7 @@ _LOSSES = tuple(
 NUMBERS = (
     *_LOSSES,
     replace(_LOSSES[2], heading="loss at 4L, best temperature", metric="loss_best_temperature"),
-    Quantity(heading="entropy part", task="misalignment", metric="entropy"),
-    Quantity(heading="Jeffreys part", task="misalignment", metric="jeffreys"),
+    *PARTS[1:],
     *(Quantity(heading=f"recall at {d}", task="recall", metric="benefit", distance=d) for d in DISTANCES),
 )
 """The lines of the table; lengths and distances are tokens."""

@@ -14,10 +14,10 @@ from lengthwise.report.html import Section
 from lengthwise.report.sentence import said
 from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.demo import story
-from lengthwise_studies.demo.chapters import CHAPTERS, DEMO, SCALES, change_text
+from lengthwise_studies.demo.chapters import CHAPTERS, change_text
 from lengthwise_studies.demo.kept import kept_section
 from lengthwise_studies.demo.story import Chapter, pasted, run_story
-from lengthwise_studies.study_table import produce, studies, study_named
+from lengthwise_studies.study_table import produce
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,18 +191,3 @@ def test_the_demo_in_small(tmp_path: Path) -> None:
     assert first == pytest.approx([first[0]] * 3, rel=1e-6)
     again = produce("demo", out, scale="smoke", resume=True).page.read_text()
     assert [*re.findall(r'<p class="lead">.*?</p>', again)] == [*re.findall(r'<p class="lead">.*?</p>', page)]
-
-
-def test_the_sizes_of_the_demo_differ_in_nothing_but_size() -> None:
-    assert set(DEMO.parts[0].scales) == {"default", "smoke"}
-    options = [
-        {word for word in f"{size.limit} {size.compare}".split() if word.startswith("--")}
-        for size in SCALES.values()
-    ]
-    assert options[0] == options[1]
-
-
-def test_every_study_loads_and_offers_a_smoke_scale() -> None:
-    for entry in studies():
-        study = study_named(entry["name"])
-        assert all({"default", "smoke"} <= set(part.scales) for part in study.parts)

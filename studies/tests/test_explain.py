@@ -62,6 +62,7 @@ def test_every_study_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("lengthwise_studies.experiments._text", refuse)
     monkeypatch.setattr("lengthwise_studies.experiments.trained", refuse)
+    assert all({"default", "smoke"} <= set(part.scales) for part in study_named(name).parts)
     for scale in study_named(name).parts[0].scales:
         for table in explain_study(name, scale=scale):
             assert table.rows, table.caption

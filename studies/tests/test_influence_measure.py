@@ -13,7 +13,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
-from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text
 from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
@@ -83,7 +83,7 @@ def test_controls(model: LoadedModel):
     ids = np.random.default_rng(1).integers(model.vocab_size, size=64)
     ids[[3, 17, 50]] = 40
     settings = Influence(**{**SMALL, "kept": (3,)})
-    [found] = settings._kept(model, model, ids, None, [50], np.random.default_rng(0))
+    [found] = settings._kept(model, ids, None, [50], np.random.default_rng(0))
     assert found["kept"]["recent"] == [41, 40, 39]
     assert found["kept"]["copies"] == [17, 3]
     assert set(found["kept"]["random"]) < set(range(1, 42))
@@ -137,26 +137,6 @@ def texts() -> list[str]:
     return [tiny_text(300, seed=seed) for seed in range(3)]
 
 
-def test_another_model_chooses(model: LoadedModel, other_model: LoadedModel, texts: list[str]):
-    itself, helped = (measure(Influence(**SMALL), model, texts, other=one) for one in (None, other_model))
-    assert (itself.provenance["measurement"]["selector"], helped.provenance["measurement"]["selector"]) == (
-        None,
-        "other",
-    )
-    assert len(itself.records) == 4
-    by_metric = [{(row.metric, row.kept): row.value for row in one.rows} for one in (itself, helped)]
-    for same in ("gain", "gaining", "jeffreys", "loss_long"):
-        assert by_metric[0][same, None] == by_metric[1][same, None]
-    assert by_metric[0]["recovered_random", 2] == by_metric[1]["recovered_random", 2]
-    # What lowers this model's loss is chosen by its own loss.
-    assert by_metric[0]["recovered_greedy", 1] > by_metric[1]["recovered_greedy", 1]
-    chosen = [
-        [t["kept"]["greedy"] for key in one.records for t in one.records[key]["targets"]]
-        for one in (itself, helped)
-    ]
-    assert chosen[0] != chosen[1]
-
-
 def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts: list[str]):
     whole, examined = (
         measure(Influence(**{**SMALL, "targets": targets}), model, texts) for targets in (2, 0)
@@ -178,24 +158,6 @@ def test_only_what_is_of_the_same_tokens_is_compared(model, other_model, texts):
     assert set(found) == {"gaining", "jeffreys"}
     for metric, value in found.items():
         assert value == pytest.approx(values[0][metric] - values[1][metric])
-
-
-def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: Subject):
-    judge = tmp_path / "judge"
-    tiny_llama(seed=1).save_pretrained(judge)
-    tiny_tokenizer().save_pretrained(judge)
-    influence = Influence(**SMALL, selector=str(judge))
-    measure(influence, run, out=tmp_path / "run")
-    (tmp_path / "run" / "results.json").unlink()
-    tiny_llama(seed=2).save_pretrained(judge)
-    with pytest.raises(UsageError, match="second model's"):
-        measure(influence, run, out=tmp_path / "run", resume=True)
-
-
-def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
-    other = LoadedModel(tiny_llama(vocab_size=330), tiny_tokenizer(vocab_size=330), "other", "memory")
-    with pytest.raises(UsageError):
-        measure(Influence(**SMALL), model, texts, other=other)
 
 
 def test_a_text_without_gains_has_no_numbers_of_them_and_a_note(tmp_path: Path, run: Subject):

@@ -98,7 +98,7 @@ def test_batches_hold_the_lengths_and_ks_asked_for():
     assert (batch.tokens.gather(-1, batch.last.unsqueeze(-1)) == END).all()
     assert ((batch.tokens == END).sum(-1) == 10 - batch.last).all()
     assert set((batch.tokens < 2).sum(-1).flatten().tolist()) == {1, 3}
-    assert torch.equal(batch.labels, (batch.tokens == 1).sum(-1) % 2)
+    assert torch.equal(batch.target, (batch.tokens == 1).sum(-1) % 2)
 
 
 def test_samples_of_a_model_depend_on_its_seed_alone():

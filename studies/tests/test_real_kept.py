@@ -14,7 +14,7 @@ from lengthwise.report.tables import Estimate
 from lengthwise_studies.claims import NOT_DECIDED, OPPOSITE, OUTSIDE
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.real import claims
-from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, perplexities, read_kept
+from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, levels, read_kept
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "studies" / "results" / "real"
@@ -48,7 +48,8 @@ def test_rows_are_read_compressed_as_they_are_read_plain(tmp_path: Path) -> None
     plain = tmp_path / "rows-seed1.jsonl"
     plain.write_bytes(lzma.decompress(packed.read_bytes()))
     assert kept_files(tmp_path) == [plain]
-    assert perplexities(read_kept([plain])) == perplexities(read_kept([packed]))
+    both = [levels(read_kept([file]), "perplexity", "perplexity") for file in (plain, packed)]
+    assert both[0] == both[1]
 
 
 def test_the_rows_name_their_code_and_no_folder() -> None:

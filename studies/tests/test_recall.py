@@ -1,6 +1,4 @@
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +7,11 @@ import torch
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
-from lengthwise.settings import Subject
 from lengthwise_studies.recall import Recall, recall_by_distance, sequences
-from tests.golden import runs as golden
 from tests.measure.conftest import FakeModel, token_documents
 from tests.measure.copying import copying
 from tests.readings import in_memory
 from tests.report import made_rows as made
-from tests.test_golden_runs import differences
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "windows": 8}
@@ -75,12 +70,11 @@ def test_losses_are_those_of_the_last_tokens_of_the_passage(documents):
     record = found.records["recall/D48/p0002"]
     document = next(d for d in documents if d.id == record["document"])
     ids = document.ids[record["start"] : record["start"] + 96 + 3 * 16].astype(np.int64)
-    whole = np.concatenate([ids[-16:], ids[112 - 32 : 112], ids[:16]])
-    tokens = torch.from_numpy(whole)[None]
-    losses = torch.nn.functional.cross_entropy(
-        model.model(tokens).logits[0, :-1], tokens[0, 1:], reduction="none"
-    )
-    assert record["different"] == pytest.approx(losses[-12:].sum().item(), abs=1e-4)
+    for name, first in (("same", ids[:16]), ("different", ids[-16:])):
+        tokens = torch.from_numpy(np.concatenate([first, ids[112 - 32 : 112], ids[:16]]))[None]
+        logits = model.model(tokens).logits[0, :-1]
+        losses = torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="none")
+        assert record[name] == pytest.approx(losses[-12:].sum().item(), abs=1e-4)
 
 
 def test_bad_logits_name_the_position(documents):
@@ -115,14 +109,3 @@ def test_the_figure_draws_each_benefit_at_its_distance():
     picture = recall_by_distance(rows)
     assert "m: 1.000 at 64, 0.5000 at 256." in picture.alt
     assert recall_by_distance([]) is None
-
-
-@pytest.mark.real
-def test_its_numbers_are_those_of_an_earlier_version(tmp_path):
-    place = tmp_path / "recall"
-    with golden.in_float64():
-        spec = Subject(model="tiny-books", dtype="float64")
-        measure(Recall(distances=(64, 128, 256), windows=6), spec, out=place)
-    found = golden.keep(json.loads((place / "results.json").read_text()), tmp_path)
-    kept = json.loads((Path(__file__).parent / "golden" / "recall.json").read_text())
-    assert differences(found, kept) == []

@@ -14,7 +14,6 @@ _INFLUENCE = {
 _INFLUENCE_EXPECTED: Expected = {"loss_long": lambda row, _: LOW, "loss_short": lambda row, _: LOW}
 CASES: list[tuple[Any, Case]] = [
     (Influence, Case(_INFLUENCE, _INFLUENCE_EXPECTED, holes=True)),
-    (Influence, Case(_INFLUENCE, _INFLUENCE_EXPECTED, holes=True, other=True)),
     (
         Recall,
         Case(

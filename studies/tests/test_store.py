@@ -116,10 +116,6 @@ def test_what_is_of_an_older_version_is_done_again_and_nothing_else(
     assert {path: time for path, time in files().items() if path in kept} == kept
 
 
-def test_every_kind_of_measurement_has_a_version() -> None:
-    assert set(store.VERSIONS) == {"train", *(kind.about.kind for kind in store.MEASURES.values())}
-
-
 def test_a_killed_training_continues(short: Small, tmp_path: Path) -> None:
     experiment, scale = short
     experiment, scale = replace(experiment, arms=experiment.arms[:1], reference=None), replace(scale, steps=4)

@@ -3,7 +3,6 @@
 The limits are wide: the range over the six runs of a prototype with all steps, with margin on both sides.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
@@ -11,8 +10,8 @@ from statistics import fmean
 import pytest
 
 from lengthwise.results import Results
-from lengthwise_studies import experiments, store
-from lengthwise_studies.tiny_books import EXPERIMENT, PLAIN, SCALES, SCE, START, YARN, measures
+from lengthwise_studies import store
+from lengthwise_studies.tiny_books import EXPERIMENT, SCALES, START, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -92,26 +91,3 @@ def test_jeffreys_gains_beyond_the_training_length_and_costs_little_within(diffe
 
 def test_switching_yarn_on_gains_far_more_than_any_term(difference):
     assert difference(YARN, "loss", length=512) < 5 * difference("Jeffreys 10", "loss", length=512)
-
-
-def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch):
-    # Three arms: one as it is, one trained, and one compared with it, which is stopped after its training.
-    experiment = replace(
-        EXPERIMENT, arms=tuple(arm for arm in EXPERIMENT.arms if arm.name in (START, PLAIN, SCE))
-    )
-    whole = experiment.run(tmp_path / "whole", SCALES["smoke"])
-    monkeypatch.setattr(store, "cache_dir", lambda: tmp_path / "other")
-    original, calls = experiments.measured, []
-
-    def stopping(*arguments, **named):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*arguments, **named)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(experiments, "measured", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            experiment.run(tmp_path / "stopped", SCALES["smoke"])
-    resumed = experiment.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
-    assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]

@@ -9,7 +9,7 @@ from lengthwise.report.tables import Table
 from lengthwise_studies.claims import shown_p
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.real.design import LIGHTER
-from lengthwise_studies.real.table import Kept, difference, kept_files, mean_of, perplexities, read_kept
+from lengthwise_studies.real.table import Kept, difference, kept_files, levels, mean_of, read_kept
 from tools.docs.kept_results import results_folder
 
 YARN, CLEX = "YaRN x4", "CLEX x4"
@@ -34,7 +34,7 @@ def kept_real(root: Path) -> Kept:
 
 def perplexity_table(root: Path) -> Table:
     """Perplexity of every arm by length; the number of seeds is in the name."""
-    table = perplexities(kept_real(root))
+    table = levels(kept_real(root), "perplexity", "perplexity")
     rows = [(f"{setting}: {arm} ({seeds})", *means) for setting, arm, seeds, *means in table.rows]
     return Table(columns=["arm (seeds)", *table.columns[3:]], rows=rows)
 

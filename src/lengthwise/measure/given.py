@@ -1,6 +1,6 @@
 """What a caller gives to `run`: named for the run folder, and refused where nothing would read it.
 
-`About.second` is the field that says what a second model is (an evaluator, a selector, the other side of a
+`About.second` is the field that says what a second model is (an evaluator, the other side of a
 comparison): the name of a model, which is loaded as the first one is, or a side of its own, with the fields of a
 `Subject`.
 """

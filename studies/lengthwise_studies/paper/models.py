@@ -15,15 +15,13 @@ from lengthwise_studies.paper.correlations import Key
 from lengthwise_studies.tiny_models import TinyModel
 
 
-def model_arm(
-    name: str, start: TinyModel | str, length: int, times: int, method: str = "", **samples: int
-) -> Arm:
+def model_arm(start: TinyModel | str, length: int, times: int, method: str = "", **samples: int) -> Arm:
     """One model, read at `length` and `times` as many tokens; `method` extends it that far.
 
     `samples` are windows of misalignment and segments of the loss.
     """
     return Arm(
-        name=Key(name, method, times).name,
+        name=Key(start if isinstance(start, str) else start.configuration, method, times).name,
         starts=(start,),
         method=method or None,
         factor=times if method else 1,
@@ -37,17 +35,16 @@ def model_arm(
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """The models of a study at one scale; a tiny one is pretrained with each of `seeds` seeds."""
+    """The models of Table 1 at one scale; a tiny one is pretrained with each of `seeds` seeds."""
 
-    kind: str
     arms: tuple[Arm, ...]
-    seeds: int = 3
+    seeds: int = 1
     cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
 
     def experiment(self) -> tuple[Experiment, Scale]:
         """No arm is trained. Rows have the model's name as their arm, and its pretraining seed."""
         arms = tuple(replace(arm, starts=self._starts(*arm.starts)) for arm in self.arms)
-        experiment = Experiment(kind=self.kind, arms=arms, seeded=True, dtype="float32")
+        experiment = Experiment(kind="table1", arms=arms, seeded=True, dtype="float32")
         return experiment, Scale(model="tiny-books", measures={}, seeds=self.seeds)
 
     def _starts(self, start: TinyModel | str) -> tuple[TinyModel | str, ...]:

@@ -168,7 +168,7 @@ _TINY = {start.configuration for start in (*_SIBLINGS, *_ENCODINGS)}
 def _tiny(starts: Sequence[TinyModel], methods: Sequence[str], **samples: int) -> tuple[Arm, ...]:
     """The models, and those with plain rope under every method too."""
     return tuple(
-        models.model_arm(start.configuration, start, start.length, 4, method, **samples)
+        models.model_arm(start, start.length, 4, method, **samples)
         for start in starts
         for method in ("", *(() if start.encoding in _AS_THEY_ARE else methods))
     )
@@ -183,10 +183,10 @@ _SMALL = _tiny(
 _FEW: dict[str, Any] = {"windows": 4, "segments": 2}
 _METHODS = ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
 _REAL = (
-    models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, **_FEW),
+    models.model_arm("smollm2-135m", 8192, 2, **_FEW),
     # Read far within its trained 32768 tokens: see `WITHIN`.
-    models.model_arm("gemma3-270m", "gemma3-270m", 2048, 2, **_FEW),
-    *(models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
+    models.model_arm("gemma3-270m", 2048, 2, **_FEW),
+    *(models.model_arm("smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
 )
 _MANY: dict[str, Any] = {"windows": 32, "segments": 32}
 _GPU = (
@@ -206,36 +206,28 @@ _PAPERS = (
 """Its models that are published (RandomPos is not) and Llama-2-13B, T, and how many times T its 16k tokens are."""
 SCALES = {
     "gpu": models.Models(
-        kind="table1",
         arms=tuple(
-            models.model_arm(name, name, length, 2, method, **_MANY)
+            models.model_arm(name, length, 2, method, **_MANY)
             for name, length in _GPU
             for method in ("", "pi", "ntk", "yarn")
         ),
         cards=1,
     ),
     "paper": models.Models(
-        kind="table1",
         arms=(
-            *(models.model_arm(name, name, length, times, **_MANY) for name, length, times in _PAPERS),
-            *(
-                models.model_arm(_PAPERS[2][0], _PAPERS[2][0], 4096, 4, method, **_MANY)
-                for method in _METHODS
-            ),
+            *(models.model_arm(name, length, times, **_MANY) for name, length, times in _PAPERS),
+            *(models.model_arm(_PAPERS[2][0], 4096, 4, method, **_MANY) for method in _METHODS),
         ),
         cards=8,
     ),
-    "default": models.Models(kind="table1", arms=(*_SMALL, *_REAL), seeds=1),
+    "default": models.Models(arms=(*_SMALL, *_REAL)),
     # The tiny models alone: an hour in place of three.
-    "laptop": models.Models(kind="table1", arms=_SMALL, seeds=1),
+    "laptop": models.Models(arms=_SMALL),
     # A model that is there: to pretrain one tokenizes all books.
     "smoke": models.Models(
-        kind="table1",
         arms=tuple(
-            models.model_arm("tiny-books", "tiny-books", 128, 4, method, windows=2, segments=2)
-            for method in ("", "yarn")
-        ),
-        seeds=1,
+            models.model_arm("tiny-books", 128, 4, method, windows=2, segments=2) for method in ("", "yarn")
+        )
     ),
 }
 

@@ -8,7 +8,6 @@ time to begin is named there; `--kept` does that alone.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -18,19 +17,6 @@ from pathlib import Path
 
 _GRACE = 12.0
 """Seconds after which a worker that has not stopped by itself is ended."""
-
-
-def code_version() -> str:
-    """A hash of the source of the library and of the studies."""
-    import lengthwise
-    import lengthwise_studies
-
-    digest = hashlib.sha256()
-    for package in (lengthwise, lengthwise_studies):
-        assert package.__file__ is not None
-        for path in sorted(Path(package.__file__).parent.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def main(given: list[str] | None = None) -> None:
@@ -68,10 +54,9 @@ def main(given: list[str] | None = None) -> None:
 
 def work(options: argparse.Namespace, seed: int, started: float) -> None:
     """The jobs of a seed."""
-    import peft
     import torch
-    import transformers
 
+    from lengthwise.machine import package_versions
     from lengthwise_studies.real.design import DESIGNS, jobs
     from lengthwise_studies.real.table import Kept, kept_files, read_kept
     from lengthwise_studies.real.worker import Worker
@@ -83,10 +68,7 @@ def work(options: argparse.Namespace, seed: int, started: float) -> None:
     head = {
         "design": {**asdict(design), "size": design.size.to_dict()},
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "peft": peft.__version__,
-        "source": code_version(),
+        "packages": package_versions(),
         "code": options.code,
         "seconds": options.seconds,
         "methods": options.methods,
@@ -97,7 +79,7 @@ def work(options: argparse.Namespace, seed: int, started: float) -> None:
         stream.write(json.dumps({"head": head, "seed": seed}) + "\n")
     folder, deadline = options.out / "adapters", started + options.seconds
     worker = Worker(design, seed, out, folder, deadline, options.device)
-    todo = jobs(seed, options.methods, design.asked)
+    todo = jobs(seed, options.methods)
     worker.run([job for job in todo if not kept.has((design.setting(job.method), job.arm), seed, job.task)])
     if worker.failed:
         sys.exit(1)

@@ -14,7 +14,7 @@ from lengthwise.results import Row
 from lengthwise_studies.claims import OTHER, Claim, Judged, judge
 from lengthwise_studies.paired_claims import Measured, Paired
 from lengthwise_studies.paper.methods import CLEX, PLAIN, SCE
-from lengthwise_studies.paper.rebuttal import within
+from lengthwise_studies.paper.rebuttal import TRUNCATION, within
 from lengthwise_studies.paper.sizes import loss, loss_against
 from lengthwise_studies.paper.statements import Setting, claim
 from lengthwise_studies.real.design import FULL, YARN
@@ -24,7 +24,6 @@ SETTINGS = {
     method.name: Setting(adjustment=method, name=FULL.setting(method.name)) for method in (CLEX, YARN)
 }
 """CLEX is the paper's, at T; YaRN is ours, and its training is settled in the few steps of this run."""
-_TRUNCATION = "Rebuttal, truncation"
 
 
 def _claims(setting: Setting) -> Iterator[Claim[Paired]]:
@@ -36,14 +35,14 @@ def _claims(setting: Setting) -> Iterator[Claim[Paired]]:
         yield within(times, of=setting)
     truncated = "cross entropy reading the last T"
     yield claim(
-        _TRUNCATION,
+        TRUNCATION,
         f"reading 4T with the term has a lower loss than {truncated}",
         loss_against(4, 1),
         "lower",
         of=setting,
     )
     yield claim(
-        _TRUNCATION,
+        TRUNCATION,
         f"{truncated} has a lower loss than reading 4T",
         loss_against(1, 4),
         "lower",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from lengthwise_studies.paper.methods import (
     controlled_arms,
     term,
 )
-from lengthwise_studies.paper.sizes import SIZES, Size
+from lengthwise_studies.paper.sizes import DEPTHS, SIZES, Size
 from lengthwise_studies.real.reading import LongPerplexity, SameQuestions
 
 STUDY = "real-geometry"
@@ -36,6 +36,10 @@ LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
 AGREEMENT = {YARN.name: JEFFREYS, CLEX.name: LIGHTER.name, EABF.name: LIGHTER.name}
 """The agreement alone, weighted by extension so that it begins at 0.5 to 0.9 nats: CLEX's windows disagree most."""
 
+ASKED = ("needle_multi_key", "chains_0")
+"""The tasks that are asked."""
+_TEMPERED = (1.0, 2.0)
+"""Multiples of T at which the best temperature is fitted too."""
 HELD_OUT_TOO = "bible/Jeremiah"
 """Beside the twenty documents of books-20, of which eleven hold 4T + 1 tokens: with it twelve do."""
 
@@ -47,16 +51,10 @@ class Design:
     size: Size
     segments: int
     """Windows of 4T tokens, each of another held-out document."""
-    tempered: tuple[float, ...]
-    """Multiples of T at which the best temperature is fitted too."""
     contexts: int
     """Contexts of each task that each seed's arms are asked about; each holds a question at every depth."""
-    asked: tuple[str, ...] = ("needle_multi_key", "chains_0")
     asked_at: float = 1.0
     """Tokens of a context as a multiple of T."""
-    depths: tuple[float, ...] = (0.0, 25.0, 50.0, 75.0)
-    """Of the needles: Table 7's. Chains come in quarters."""
-    changes: tuple[str, ...] = field(default=("parallel=null",))
 
     def recipe(self, method: str, arm: str, seed: int) -> Recipe:
         """The training run of an arm."""
@@ -66,7 +64,7 @@ class Design:
         changes = (
             f"model={self.size.model}",
             *adjustment.changes(self.size, "books-20"),
-            *self.changes,
+            "parallel=null",
             *found.changes,
             f"seed={seed}",
         )
@@ -90,12 +88,13 @@ class Design:
         return LongPerplexity(
             lengths=self.tokens(self.size.lengths),
             windows=self.segments,
-            tempered=self.tokens(self.tempered),
+            tempered=self.tokens(_TEMPERED),
         )
 
     def questions(self, task: str, seed: int) -> SameQuestions:
         """The questions that the arms of a seed share."""
-        depths: dict[str, Any] = {"depths": self.depths} if task.startswith("needle") else {}
+        # Table 7's. Chains come in quarters.
+        depths: dict[str, Any] = {"depths": DEPTHS} if task.startswith("needle") else {}
         return SameQuestions(
             tasks=(task,),
             mode="likelihood",
@@ -129,7 +128,7 @@ class Job:
     task: str = ""
 
 
-def jobs(seed: int, methods: Sequence[str], asked: Sequence[str]) -> list[Job]:
+def jobs(seed: int, methods: Sequence[str]) -> list[Job]:
     """All jobs of a seed. What is left out when the time is up is at the end.
 
     First the perplexities of the first extension, then its answers, then the second extension, then the agreement
@@ -140,13 +139,13 @@ def jobs(seed: int, methods: Sequence[str], asked: Sequence[str]) -> list[Job]:
     three = (PLAIN, SCE, ENTROPY)
     return [
         *(Job("train", first, arm) for arm in three),
-        *(Job("ask", first, arm, task) for task in asked for arm in (PLAIN, SCE)),
+        *(Job("ask", first, arm, task) for task in ASKED for arm in (PLAIN, SCE)),
         *untrained[:1],
         *(Job("train", method, arm) for method in others for arm in three),
         *untrained[1:],
-        *(Job("ask", first, ENTROPY, task) for task in asked),
+        *(Job("ask", first, ENTROPY, task) for task in ASKED),
         *(Job("train", method, AGREEMENT[method]) for method in methods),
-        *(Job("ask", first, AGREEMENT[first], task) for task in asked),
+        *(Job("ask", first, AGREEMENT[first], task) for task in ASKED),
     ]
 
 
@@ -156,7 +155,6 @@ FULL = Design(
         SIZES["laptop-smollm2"], window=8192, factor=4, steps=60, batch=1, followed=(), lengths=_LENGTHS
     ),
     segments=12,
-    tempered=(1.0, 2.0),
     contexts=84,
 )
 TINY = replace(

@@ -12,7 +12,7 @@ import argparse
 import json
 import lzma
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -194,12 +194,22 @@ def _joined(several: Sequence[Statistic], same_documents: bool) -> Statistic:
 
 def tables(kept: Kept) -> list[Table]:
     """Everything that the run can say."""
-    read = [perplexities(kept), *_losses(kept)] if kept.places("perplexity", "perplexity") else []
-    return [*read, *_answers(kept), _training(kept)]
+    found: list[Table] = []
+    for task in dict.fromkeys(
+        place[0] for seeds in kept.numbers.values() for own in seeds.values() for place in own
+    ):
+        level, changed = ("accuracy", ("accuracy", "gold_loss"))
+        if task == "perplexity":
+            level, changed = task, ("loss", "loss_best_temperature")
+        found.append(levels(kept, task, level))
+        found += [changes(kept, task, metric, to=to) for metric in changed for to in (PLAIN, ENTROPY)]
+    return [*(table for table in found if table.rows), _training(kept)]
 
 
-def _times(kept: Kept, length: int) -> str:
-    return f"{length / kept.trained:g}T"
+def _where(kept: Kept, place: Place) -> str:
+    *_, length, part = place
+    parts = (f"{length / kept.trained:g}T", part if isinstance(part, str | None) else f"depth {part:g} %")
+    return ", ".join(filter(None, parts))
 
 
 def mean_of(found: Mapping[int | None, Statistic]) -> Cell:
@@ -211,86 +221,37 @@ def mean_of(found: Mapping[int | None, Statistic]) -> Cell:
     return Estimate(fmean(values), min(values), max(values))
 
 
-def perplexities(kept: Kept) -> Table:
-    """Perplexity of every arm by length, as the paper's tables have it."""
-    places = kept.places("perplexity", "perplexity")
-    documents = max(len(one.documents) for line in kept.numbers for one in kept.of(line, places[0]).values())
-    note = f"T = {kept.trained} tokens; {documents} held-out documents; all lengths predict the same tokens."
+def levels(kept: Kept, task: str, metric: str) -> Table:
+    """A number of every arm by length and depth: mean over seeds, with the lowest and the highest seed."""
+    places = kept.places(task, metric)
+    lines = [line for line in kept.numbers if any(kept.of(line, place) for place in places)]
+    documents = max(len(one.documents) for line in lines for one in kept.of(line, places[0]).values())
+    of = "held-out documents; all lengths predict the same tokens" if task == metric else "contexts a seed"
     return Table(
-        columns=["", "", "seeds", *(_times(kept, place[2]) for place in places)],
+        columns=["", "", "seeds", *(_where(kept, place) for place in places)],
         rows=[
             [*line, len(kept.of(line, places[0])), *(mean_of(kept.of(line, place)) for place in places)]
-            for line in kept.numbers
-            if kept.of(line, places[0])
+            for line in lines
         ],
-        caption="Perplexity: mean over seeds, with the lowest and the highest seed",
-        notes=[note],
+        caption=f"{task}, {metric}",
+        notes=[f"T = {kept.trained} tokens; {documents} {of}."],
     )
 
 
-def _losses(kept: Kept) -> Iterator[Table]:
-    for metric, what in (
-        ("loss", "the loss"),
-        ("loss_best_temperature", "the loss at each arm's best temperature"),
-    ):
-        for to, arms in ((PLAIN, None), (ENTROPY, (SCE,))):
-            rows = list(
-                _differences(kept, kept.places("perplexity", metric), same_documents=True, to=to, arms=arms)
-            )
-            if rows:
-                yield _long(rows, f"{what[0].upper()}{what[1:]} minus that of {to}, nats")
-
-
-def _differences(
-    kept: Kept,
-    places: Sequence[Place],
-    *,
-    same_documents: bool,
-    to: str = PLAIN,
-    arms: Sequence[str] | None = None,
-) -> Iterator[list[Cell]]:
+def changes(kept: Kept, task: str, metric: str, *, to: str = PLAIN) -> Table:
+    """The same minus that of another arm, with all intervals; SCE alone is compared with its entropy."""
+    rows: list[list[Cell]] = []
     for line in kept.numbers:
-        if line[1] == to or (arms is not None and line[1] not in arms):
+        if line[1] == to or (to == ENTROPY and line[1] != SCE):
             continue
-        for place in places:
-            found = difference(kept, line, place, to=to, same_documents=same_documents)
+        for place in kept.places(task, metric):
+            found = difference(kept, line, place, to=to, same_documents=task == "perplexity")
             if found is not None:
-                where = _times(kept, place[2]) + ("" if place[3] is None else f", {_where(place[3])}")
-                yield [
-                    *line, where, found.seeds, found.together, found.p, found.of_seeds, found.of_documents,
-                    found.detectable,
-                ]  # fmt: skip
-
-
-def _where(place: float | str) -> str:
-    return place if isinstance(place, str) else f"depth {place:g} %"
-
-
-def _long(rows: Sequence[Sequence[Cell]], caption: str, notes: Sequence[str] = ()) -> Table:
+                numbers = (found.together, found.p, found.of_seeds, found.of_documents, found.detectable)
+                rows.append([*line, _where(kept, place), found.seeds, *numbers])
     columns = ["", "", "at", "seeds", "over both", "p", "over seeds", "over documents", "could be seen"]
-    return Table(columns=columns, rows=list(rows), caption=caption, notes=list(notes))
-
-
-def _answers(kept: Kept) -> Iterator[Table]:
-    tasks = {place[0] for seeds in kept.numbers.values() for own in seeds.values() for place in own}
-    for task in sorted(tasks - {"perplexity"}):
-        places = kept.places(task, "accuracy")
-        lines = [line for line in kept.numbers if any(kept.of(line, place) for place in places)]
-        counts = [sum(one.row.n or 0 for one in kept.of(lines[0], place).values()) for place in places]
-        heads = [_times(kept, p[2]) + ("" if p[3] is None else f", {_where(p[3])}") for p in places]
-        yield Table(
-            columns=["", "", *heads],
-            rows=[
-                ["", "questions", *counts],
-                *([*line, *(mean_of(kept.of(line, place)) for place in places)] for line in lines),
-            ],
-            caption=f"{task}: accuracy, mean over seeds with the lowest and the highest seed",
-        )
-        rows = list(_differences(kept, places, same_documents=False))
-        note = "Each seed has its own contexts, so that `over documents` is over the contexts of all seeds."
-        yield _long(rows, f"{task}: accuracy minus that of plain CE", [note])
-        rows = list(_differences(kept, kept.places(task, "gold_loss"), same_documents=False))
-        yield _long(rows, f"{task}: loss of the right answer minus that of plain CE, nats", [note])
+    note = "Each seed has contexts of its own for its questions: they are pooled."
+    return Table(columns=columns, rows=rows, caption=f"{task}, {metric} minus that of {to}", notes=[note])
 
 
 def _training(kept: Kept) -> Table:
@@ -313,8 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     kept = read_kept(kept_files(parser.parse_args().folder))
-    facts = {name: kept.facts.get(name) for name in ("device", "torch", "transformers", "source", "code")}
-    print(json.dumps(facts), "\n")
+    print(json.dumps({name: of for name, of in kept.facts.items() if name != "design"}), "\n")
     print("\n".join(map(to_markdown, tables(kept))))
 
 

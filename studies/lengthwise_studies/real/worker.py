@@ -28,7 +28,7 @@ from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import AlignmentTrainer
-from lengthwise_studies.real.design import STUDY, Design, Job
+from lengthwise_studies.real.design import ASKED, STUDY, Design, Job
 
 _DROPPED = ("likelihoods", "question", "prompt", "crc", "chat")
 """Of records: what no number is made from."""
@@ -161,7 +161,7 @@ class Worker:
         return self._tokens[1]
 
     def _make_questions(self, reader: Any) -> None:
-        for task in self.design.asked:
+        for task in ASKED:
             self.design.questions(task, self.seed).items(reader, self.design.texts[1], reader)
 
     def _adapter(self, job: Job) -> Path:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lengthwise_studies.synthetic import reparameterization, training
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, VOCABULARY, BitTask
-from lengthwise_studies.synthetic.training import OPTIMIZERS
+from lengthwise_studies.synthetic.training import OPTIMIZERS, CellScale
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 CEILING = 10
@@ -61,28 +61,19 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(CellScale):
     """How large a sweep is.
 
     Args:
-        seeds: models of each cell.
-        steps: training steps; an optimizer may take a multiple of them.
-        batch: samples a step and model.
-        test_length: tested at every length 1 .. this.
-        samples: test strings for each length, the same for all models.
-        width, layers, heads: of every model; the inner layer is four times as wide.
+        test_length: tested at every length 1 .. this, on the same strings for all models.
+        layers: of every model.
         table: positions of encodings that have a table.
         optimizers: that are run, of those of a panel.
     """
 
-    seeds: int
-    steps: int
-    batch: int
     test_length: int
-    samples: int
     width: int = 16
     layers: int = 2
-    heads: int = 4
     table: int = 128
     optimizers: tuple[str, ...] = tuple(OPTIMIZERS)
 

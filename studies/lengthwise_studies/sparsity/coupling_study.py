@@ -15,6 +15,7 @@ from lengthwise_studies.sparsity import coupling, grid
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
 from lengthwise_studies.sparsity.coupling import PREDICTED, Ids
 from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases
+from lengthwise_studies.synthetic.training import CellScale
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 TRAIN_LENGTHS = {"parity": 10, "variable-assignment": 5, "addition": 5}
@@ -37,10 +38,11 @@ TABLE = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class CouplingScale(grid.GridScale):
+class CouplingScale(CellScale):
     """How large the study is. `factors` are the test lengths, in units of the longest in training."""
 
     steps: int = 500
+    batch: int = 32
     samples: int = 64
     width: int = 64
     factors: tuple[int, ...] = (1, 2, 3, 4)

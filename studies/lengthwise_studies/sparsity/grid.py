@@ -35,23 +35,11 @@ from lengthwise_studies.claims import (
 )
 from lengthwise_studies.over_seeds import FEWEST_SEEDS
 from lengthwise_studies.over_seeds import over_seeds as seeds_and_documents
-from lengthwise_studies.synthetic.training import OPTIMIZERS, final_losses, one_thread, train
+from lengthwise_studies.synthetic.training import OPTIMIZERS, CellScale, final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 LEARNED = 0.9
 """The share of right answers in the training range from which a cell counts as trained."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridScale:
-    """How large a study is: models of each cell, training and test samples of each model, and the models' size."""
-
-    seeds: int = 5
-    steps: int
-    batch: int = 32
-    samples: int
-    width: int
-    heads: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +56,7 @@ class Outcome:
 
 
 def run_stack(
-    scale: GridScale,
+    scale: CellScale,
     batches: Iterable[Any],
     losses: Callable[[StackedTransformer, Any], Tensor],
     test: Callable[[StackedTransformer], list[tuple[str, int, list[int]]]],

@@ -18,8 +18,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import numpy as np
 from annotated_types import Ge, MinLen
@@ -31,7 +30,7 @@ from lengthwise.measure.repeated_windows import token_pieces
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
-from lengthwise.text import Window, tokenizer_fingerprint, view
+from lengthwise.text import Window, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,19 +48,6 @@ METHODS = {
 }
 ENOUGH = 0.8
 """The share of its gain that k tokens must recover to be enough for a target."""
-
-
-def _loaded(model: Predictor) -> LoadedModel:
-    """The model, if its weights are here; UsageError if it runs elsewhere."""
-    from lengthwise.subjects import LoadedModel
-
-    if isinstance(model, LoadedModel):
-        return model
-    raise UsageError(
-        f"{model.name} is not loaded here, and influence masks tokens and takes gradients, which no endpoint does",
-        expected="a model whose weights are loaded here",
-        fix="the checkpoint that it serves",
-    )
 
 
 class Influence(WindowMeasurement):
@@ -89,7 +75,6 @@ class Influence(WindowMeasurement):
             "recovered_net": "recovered_greedy - recovered_greedy_foreign",
             "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
         },
-        second="selector",
         one_by_one=True,
     )
 
@@ -99,8 +84,6 @@ class Influence(WindowMeasurement):
     """The near tokens, which are always kept."""
     kept: Annotated[tuple[Tokens, ...], MinLen(1)] = (1, 2, 4)
     """Distant tokens that are kept, k. As many as there are candidates leave no choice."""
-    selector: str | None = None
-    """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
     gain: Finite = 1.0
     """A token gains if long context lowers its loss by more than this."""
     windows: Count = 48
@@ -131,10 +114,6 @@ class Influence(WindowMeasurement):
             )
         return self
 
-    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
-        """Which other model chose the tokens."""
-        return super().facts(model, other) | {"selector": None if other is model else other.name}
-
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows, each with one of another document, whose distant tokens are the control."""
         windows = self.sampled(text, self.length)
@@ -154,24 +133,16 @@ class Influence(WindowMeasurement):
         ]
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Refuse endpoints, models in which no token can be removed exactly, a selector with another tokenizer."""
+        """Refuse models in which no token can be removed exactly."""
         from lengthwise_studies.sparsity.kept_context import check_removal
 
-        for one in {id(model): model, id(other): other}.values():
-            # What a dry run knows of a model has no weights to check.
-            if not isinstance(one, SimpleNamespace):
-                check_removal(_loaded(one), self.length)
-        if tokenizer_fingerprint(other.tokenizer) != tokenizer_fingerprint(model.tokenizer):
-            raise UsageError(
-                f"the selector {other.name} has another tokenizer than {model.name}",
-                expected="a model with the same tokenizer, whose tokens can be kept one by one",
-            )
+        check_removal(cast("LoadedModel", model), self.length)
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
         from lengthwise_studies.sparsity.kept_context import examine
 
-        model, chooser = _loaded(model), _loaded(other)
+        model = cast("LoadedModel", model)
         for item in items:
             window, foreign = item.content
             ids = view(window.ids, 0, self.length, self.bos_id(model))
@@ -181,7 +152,7 @@ class Influence(WindowMeasurement):
             targets = places[scores[1] - scores[0] > self.gain][: self.targets].tolist()
             yield {
                 "examined": [list(row) for row in zip(places.tolist(), *scores.tolist(), strict=True)],
-                "targets": self._kept(model, chooser, ids, foreign, targets, rng),
+                "targets": self._kept(model, ids, foreign, targets, rng),
                 "near": self.short,
                 "pieces": token_pieces(model.tokenizer, ids.tolist()) if targets else [],
             }
@@ -189,7 +160,6 @@ class Influence(WindowMeasurement):
     def _kept(
         self,
         model: LoadedModel,
-        chooser: LoadedModel,
         ids: NDArray[np.int64],
         foreign: NDArray[np.int32] | None,
         targets: list[int],
@@ -200,15 +170,15 @@ class Influence(WindowMeasurement):
 
         sizes, windows = sorted(set(self.kept)), [ids] * len(targets)
         most = sizes[-1]
-        losses = partial(contexts.losses_keeping, short=self.short, batch_size=self.batch_size)
-        ranked = partial(contexts.by_gradient, chooser, short=self.short, most=self.candidates)
+        losses = partial(contexts.losses_keeping, model, short=self.short, batch_size=self.batch_size)
+        ranked = partial(contexts.by_gradient, model, short=self.short, most=self.candidates)
 
         def judge(windows: list[NDArray[np.int64]], kept: dict[str, list[list[int]]]) -> None:
             sets = [[some[i][:k] for some in kept.values() for k in sizes] for i in range(len(targets))]
-            for record, found in zip(records, losses(model, windows, targets, sets), strict=True):
+            for record, found in zip(records, losses(windows, targets, sets), strict=True):
                 record["losses"] |= zip(kept, found.reshape(len(kept), -1).tolist(), strict=True)
 
-        tried, choosing = ranked(windows, targets), partial(losses, chooser, windows, targets)
+        tried, choosing = ranked(windows, targets), partial(losses, windows, targets)
         distant = [contexts.distant_positions(target, self.short) for target in targets]
         # The distant tokens equal to the target, the last first; fewer where the context has fewer.
         copies = [some[ids[some] == ids[target]][::-1] for some, target in zip(distant, targets, strict=True)]
@@ -227,9 +197,7 @@ class Influence(WindowMeasurement):
         judge(windows, kept)
         if foreign is not None:
             others = [np.where(np.isin(np.arange(self.length), some), foreign, ids) for some in distant]
-            control = contexts.greedy(
-                partial(losses, chooser, others, targets), ranked(others, targets), most
-            )
+            control = contexts.greedy(partial(losses, others, targets), ranked(others, targets), most)
             judge(others, {"greedy_foreign": control})
         return records
 
@@ -286,7 +254,7 @@ class Influence(WindowMeasurement):
         return found
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """As every measurement; what removing means, and who chose."""
+        """As every measurement; what removing means, and what choosing does."""
         removed = (
             "A removed token is masked for every query in every layer, so a kept one is read with kept ones alone; "
             "the first token of a window is always kept."
@@ -295,7 +263,7 @@ class Influence(WindowMeasurement):
             "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
             "recovered_greedy_foreign says by how much, recovered_net is without it."
         )
-        notes = [*super().notes(model, other, items, results), removed, *([chosen] if other is model else [])]
+        notes = [*super().notes(model, other, items, results), removed, chosen]
         if self.targets and not any(record["targets"] for record in results.records.values()):
             notes.append(
                 f"None of the examined tokens gains more than {self.gain:g} nats from up to {self.length} tokens of "

@@ -13,7 +13,7 @@ token would take that part and lose its content.
 
 Which tokens are kept: three ways to choose k of them well, and three controls, all with the best first. A choice is
 made for several targets at once, whose contexts then fill the batches. Choices look at the loss of the target itself,
-so they fit noise too: one model makes them and another judges, or the same choice from a foreign text is the control.
+so they fit noise too: the same choice from a foreign text is the control.
 """
 
 from __future__ import annotations

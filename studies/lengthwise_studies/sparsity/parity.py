@@ -13,6 +13,7 @@ from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import grid, planted
 from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases
+from lengthwise_studies.synthetic.training import CellScale
 
 KS = (4, 6, 8, 10, 12)
 CHANCE = 0.5
@@ -21,7 +22,7 @@ REACH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParityScale(grid.GridScale):
+class ParityScale(CellScale):
     """How large the study is.
 
     `train_length` is L. `local` is the width that planted positions lie within, where they are local. `train_ks` are
@@ -29,6 +30,7 @@ class ParityScale(grid.GridScale):
     """
 
     steps: int = 1600
+    batch: int = 32
     samples: int = 128
     width: int = 32
     train_length: int = 32

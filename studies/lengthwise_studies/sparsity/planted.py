@@ -19,13 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic.training import Batch, drawn_batches
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 BEGIN, END = 4, 5
@@ -34,8 +35,6 @@ SYMBOLS = 6
 
 In this one, which is ours, a token shows whether it counts.
 """
-_DRAWN_AHEAD = 200
-"""Steps whose samples are drawn at once: samples of one length and one k are one operation."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +99,6 @@ def sparse_parity(
     return background.view(count, length).scatter(1, positions, bits), bits.sum(-1) % 2
 
 
-class PlantedBatch(NamedTuple):
-    """What every model of a stack sees in one step, each its own samples.
-
-    Tokens [S, B, T] between a begin and end markers, the index [S, B] of the first end marker, where the model gives
-    the label, and labels [S, B], 0 or 1.
-    """
-
-    tokens: Tensor
-    last: Tensor
-    labels: Tensor
-
-
 def _marked(tokens: Tensor, *, width: int) -> Tensor:
     """Tokens [N, length] between a begin and end markers, [N, width + 2]."""
     return F.pad(F.pad(tokens, (1, 0), value=BEGIN), (0, width + 1 - tokens.shape[1]), value=END)
@@ -125,23 +112,15 @@ def planted_batches(
     size: int,
     steps: int,
     seeds: Sequence[int],
-) -> Iterator[PlantedBatch]:
-    """Fresh samples for each step, length and k uniform on those given; a model's depend on its seed alone."""
-    # Not the stream that the initial weights come from.
-    generators = [torch.Generator().manual_seed(seed + 2**20) for seed in seeds]
-    for begin in range(0, steps, _DRAWN_AHEAD):
-        ahead = min(_DRAWN_AHEAD, steps - begin)
-        drawn = [_draw(law, lengths, ks, ahead * size, generator) for generator in generators]
-        tokens, last, labels = (torch.stack(parts) for parts in zip(*drawn, strict=True))
-        for step in range(ahead):
-            part = slice(step * size, (step + 1) * size)
-            yield PlantedBatch(tokens[:, part], last[:, part], labels[:, part])
+) -> Iterator[Batch]:
+    """Fresh samples for each step, length and k uniform on those given; targets are labels, 0 or 1."""
+    # Samples of one length and one k are one operation.
+    return drawn_batches(partial(_draw, law, lengths, ks), size=size, steps=steps, seeds=seeds, ahead=200)
 
 
 def _draw(
     law: Within, lengths: Sequence[int], ks: Sequence[int], count: int, generator: torch.Generator
-) -> PlantedBatch:
-    """`count` samples of one model, each field without its first dimension."""
+) -> Batch:
     longest = max(lengths)
     kinds = torch.randint(0, len(lengths) * len(ks), (count,), generator=generator)
     tokens = torch.empty(count, longest + 2, dtype=torch.long)
@@ -152,13 +131,13 @@ def _draw(
         drawn, labels[rows] = sparse_parity(law, len(rows), length, k, generator)
         tokens[rows] = _marked(drawn, width=longest)
         last[rows] = length + 1
-    return PlantedBatch(tokens, last, labels)
+    return Batch(tokens, last, labels, None)
 
 
-def label_losses(model: StackedTransformer, batch: PlantedBatch) -> Tensor:
+def label_losses(model: StackedTransformer, batch: Batch) -> Tensor:
     """Cross entropy of every model [S] over the labels, in nats; the model's number is the log-odds of label 1."""
     odds = model.value(batch.tokens, batch.last)
-    return F.binary_cross_entropy_with_logits(odds, batch.labels.float(), reduction="none").mean(1)
+    return F.binary_cross_entropy_with_logits(odds, batch.target.float(), reduction="none").mean(1)
 
 
 @torch.no_grad()

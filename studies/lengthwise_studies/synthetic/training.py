@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -15,6 +16,26 @@ from lengthwise_studies.synthetic.encodings import Encoding
 from lengthwise_studies.synthetic.reparameterization import Reparameterization
 from lengthwise_studies.synthetic.tasks import BitTask, encode
 from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellScale:
+    """How large a study of cells is.
+
+    Args:
+        seeds: models of each cell.
+        steps: training steps; a task or an optimizer may take a multiple of them.
+        batch, samples: of each model in a step, and at test.
+        width, heads: of every model; the inner layer is four times as wide.
+    """
+
+    seeds: int = 5
+    steps: int
+    batch: int
+    samples: int
+    width: int
+    heads: int = 4
+
 
 Update = Callable[[Tensor, Tensor, Tensor], None]
 """Called with the weights [S, P] (changed in place), their gradient [S, P] and the learning rates [S, 1]."""
@@ -91,15 +112,12 @@ def one_thread() -> Iterator[None]:
 
 B = TypeVar("B")
 
-# Steps whose samples are drawn at once, which costs less than drawing each alone.
-_DRAWN_AHEAD = 50
-
 
 class Batch(NamedTuple):
     """What every model of a stack sees in one step, each its own samples [S, B] or [S, B, T].
 
-    Tokens are BOS, bits, EOS, padding; `last` is the index of EOS; targets are reparameterized; positions are None
-    where an encoding draws none.
+    Tokens are BOS, bits, EOS, padding; `last` is the index of EOS, where a model gives its number; targets are
+    reparameterized; positions are None where an encoding draws none.
     """
 
     tokens: Tensor
@@ -122,26 +140,29 @@ def batches(
     steps: int,
     seeds: Sequence[int],
 ) -> Iterator[Batch]:
-    """Fresh samples for each step, lengths uniform on 1 .. longest.
+    """Fresh samples for each step, lengths uniform on 1 .. longest."""
+    draw = partial(_draw, task, reparameterization, positions, longest)
+    return drawn_batches(draw, size=size, steps=steps, seeds=seeds, ahead=50)
 
-    The samples of a model depend on its seed alone: models of one seed see the same.
+
+def drawn_batches(
+    draw: Callable[[int, torch.Generator], Batch], *, size: int, steps: int, seeds: Sequence[int], ahead: int
+) -> Iterator[Batch]:
+    """What `draw` gives of so many samples of one model, whose fields lack the first dimension, as a batch each step.
+
+    The samples of a model depend on its seed alone: models of one seed see the same. Those of `ahead` steps are drawn
+    at once, which costs less.
     """
     distinct = list(dict.fromkeys(seeds))
     column = [distinct.index(seed) for seed in seeds]
     # Not the stream that the initial weights come from.
     generators = [torch.Generator().manual_seed(seed + 2**20) for seed in distinct]
-    for begin in range(0, steps, _DRAWN_AHEAD):
-        ahead = min(_DRAWN_AHEAD, steps - begin)
-        drawn = stack([_draw(task, positions, longest, ahead * size, generator) for generator in generators])
-        drawn = drawn._replace(target=reparameterization.apply(drawn.target))
-        for step in range(ahead):
+    for begin in range(0, steps, ahead):
+        now = min(ahead, steps - begin)
+        fields = zip(*(draw(now * size, generator) for generator in generators), strict=True)
+        drawn = Batch(*(None if parts[0] is None else torch.stack(parts) for parts in fields))  # type: ignore[arg-type]
+        for step in range(now):
             yield drawn.of(column, slice(step * size, (step + 1) * size))
-
-
-def stack(batches: Sequence[Batch]) -> Batch:
-    """Batches of one model each, without the first dimension, as one batch."""
-    fields = zip(*batches, strict=True)
-    return Batch(*(None if parts[0] is None else torch.stack(parts) for parts in fields))  # type: ignore[arg-type]
 
 
 def value_losses(model: StackedTransformer, batch: Batch) -> Tensor:
@@ -187,10 +208,16 @@ def predictions(model: StackedTransformer, bits: Tensor, length: int, generator:
     return model.value(tokens.expand(each), last.expand(each[:2]), None if ids is None else ids.expand(each))
 
 
-def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator) -> Batch:
-    """`count` samples of one model, each field without its first dimension, outcomes as they are."""
+def _draw(
+    task: BitTask,
+    reparameterization: Reparameterization,
+    positions: Encoding,
+    longest: int,
+    count: int,
+    generator: torch.Generator,
+) -> Batch:
     lengths = torch.randint(1, longest + 1, (count,), generator=generator)
     bits = task.draw(lengths, longest, generator)
     tokens, last = encode(bits, lengths)
     ids = positions.draw(count, tokens.shape[-1], generator)
-    return Batch(tokens, last, task.outcome(bits, lengths), ids)
+    return Batch(tokens, last, reparameterization.apply(task.outcome(bits, lengths)), ids)

@@ -184,10 +184,10 @@ def verdict_table(
 ) -> Table:
     """One line for each claim. Columns in which no claim has anything are left out. `ours` heads our numbers.
 
-    On a page about `one_place`, a place that all claims have is left out too. The rule of a test with a p value is in
-    `rules_table`.
+    On a page about `one_place`, a place that all claims have is left out too. Rules are here where no claim has a
+    p value, else in `rules_table`.
     """
-    places = [one.claim.place for one in judged]
+    places, tested = [one.claim.place for one in judged], any(one.p is not None for one in judged)
     units = [*dict.fromkeys(one.found.unit for one in judged if one.found.ours is not None)]
     heading = ", ".join(filter(None, (ours, *units))) if len(units) == 1 else ours
     # What a reader asks first is on the left.
@@ -203,7 +203,9 @@ def verdict_table(
             ", ".join(filter(None, (shown_power(one), one.found.n and f"n = {one.found.n}")))
             for one in judged
         ],
-        "rule": [one.claim.test.rule if isinstance(one.claim.test, Rule) else "" for one in judged],
+        "rule": [
+            one.claim.test.rule if isinstance(one.claim.test, Rule) and not tested else "" for one in judged
+        ],
     }
     shown = [name for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)]
     rows = [list(row) for row in zip(*(columns[name] for name in shown), strict=True)]
@@ -211,6 +213,6 @@ def verdict_table(
 
 
 def rules_table(claims: Iterable[Claim], caption: str = "The rule of each claim") -> Table:
-    """When each claim holds."""
-    rows = [[claim.place, claim.says, claim.test.rule] for claim in claims]
+    """Where the paper makes each claim, and when it holds."""
+    rows = [[claim.source or claim.place, claim.says, claim.test.rule] for claim in claims]
     return Table(columns=["place", "claim", "holds if"], rows=rows, caption=caption)

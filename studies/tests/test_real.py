@@ -106,7 +106,7 @@ def test_kept_weights_answer_as_the_trained_model(tmp_path: Path) -> None:
     for _ in worker._train(job):
         pass
     for rows in worker._ask(replace(job, what="ask", task=TASK)):
-        found = [row["row"]["value"] for row in rows if row.get("row", {}).get("metric") == "gold_loss"]
+        found = [row["record"]["gold_loss"] for row in rows if "record" in row]
     trainer, tokenizer = worker._trainer(TINY.recipe("YaRN", PLAIN, 0).model_copy(update={"device": "cpu"}))
     trainer.train()
     model: Any = trainer.model
@@ -114,7 +114,7 @@ def test_kept_weights_answer_as_the_trained_model(tmp_path: Path) -> None:
     fresh = Evaluation(tasks=(TASK,), mode="likelihood", lengths=TINY.tokens((4.0,)), samples=2)
     with trainer.accelerator.autocast():
         expected = run(fresh, LoadedModel(model, tokenizer, "tiny-books", "memory"), TINY.texts[1])
-    assert found == [row.value for row in expected.rows if row.metric == "gold_loss"]
+    assert found == [record["gold_loss"] for record in expected.records.values()]
 
 
 def test_tables_have_every_arm_and_length(folder: Path) -> None:

@@ -75,7 +75,6 @@ def found_by_t(
     above: bool,
     n: int,
     size: float | None = None,
-    unit: str = "",
     back: Callable[[float], float] = float,
 ) -> Found:
     """What Student's t finds of a number that is claimed to be above 0, or below it; `back` is to the scale shown."""
@@ -83,7 +82,6 @@ def found_by_t(
     return Found(
         verdict=REPRODUCED if (value > 0) == above else OPPOSITE,
         ours=Estimate(back(value), back(value - half), back(value + half), signed=True),
-        unit=unit,
         n=n,
         p=two_sided_p(value / error, degrees),
         p_size=None if size is None else two_sided_p((value - size) / error, degrees),
@@ -172,4 +170,4 @@ class Extended:
         if len(rows) < FEWEST:
             return Found(verdict=NOT_RUN, n=len(rows))
         value, error, _ = over_models(lambda columns: float(np.mean(columns[0])), rows)
-        return found_by_t(value, error, len(rows) - 1, above=False, n=len(rows), unit="nats")
+        return found_by_t(value, error, len(rows) - 1, above=False, n=len(rows))

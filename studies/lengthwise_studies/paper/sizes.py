@@ -61,8 +61,9 @@ def answered(times: float, depth: float | None = None, task: str = QA1) -> Quant
 
 def measure_of(quantity: Quantity) -> str:
     """The measure of `Size.measures` that has a number."""
-    of_tasks = {"perplexity": "perplexity", "misalignment": "misalignment", "recall": "recall"}
-    return of_tasks.get(quantity.task, "eval longbench_e" if quantity == SCORED else "eval")
+    if quantity.task in ("perplexity", "misalignment", "recall"):
+        return quantity.task
+    return "eval longbench_e" if quantity == SCORED else "eval"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from lengthwise_studies.claims import (
     Rule,
     Test,
     judge,
+    rules_table,
     verdict_table,
 )
 from lengthwise_studies.paper import models
@@ -287,7 +288,7 @@ def relations(results: Results) -> dict[str, Table]:
     note = (
         "Intervals and p values leave out one model after the other, with all that it was extended to. Models share "
         "their text, so they are less independent than that assumes. Holm's correction is over the statements of one "
-        "place. The paper's numbers are computed from its table."
+        "place. The paper's numbers are computed from its table. Differences of SCE and of the rise are in nats."
     )
     return {
         who: verdict_table(several, caption=f"Over {who} models", notes=[note])
@@ -317,6 +318,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
             paragraphs=[correlated, of_the_papers_models()],
             tables=[*relations(results).values(), models_table(results)],
             notes=results.notes,
+            details=[rules_table(CLAIMS)],
         )
     ]
 

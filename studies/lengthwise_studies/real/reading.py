@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure.measurement import Item, Record
 from lengthwise.measure.perplexity import Perplexity
+from lengthwise.subjects import Reading
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ class LongPerplexity(Perplexity):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each segment."""
-        from lengthwise.subjects import Reading
-
         length, bos_id = items[0].longest, self.bos_id(model)
         if length in self.tempered:
             yield from super().score(model, items, other)
@@ -43,12 +43,8 @@ class LongPerplexity(Perplexity):
                 for tokens, labels in zip(views, ids[1:].reshape(-1, length), strict=True)
             ]
             own = np.concatenate([read.losses.numpy() for read in self.read(model, [item], readings)])
-            yield {"targets": len(own), "loss": float(own.sum())} | self._binned(own, length)
-
-    def _binned(self, own: np.ndarray, length: int) -> Record:
-        import torch
-
-        return self._by_position(torch.from_numpy(own), length)
+            binned = self._by_position(torch.from_numpy(own), length)
+            yield {"targets": len(own), "loss": float(own.sum())} | binned
 
 
 _MADE: dict[str, list[Item]] = {}

@@ -10,8 +10,9 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -34,13 +35,6 @@ _DROPPED = ("likelihoods", "question", "prompt", "crc", "chat")
 """Of records: what no number is made from."""
 _ALMOST = 1.1
 """A job is begun if so many times the time of the last one of its kind is left."""
-
-
-@dataclass
-class _Tokenizer:
-    """What the questions are made with: they need nothing else of a model."""
-
-    tokenizer: Any
 
 
 class OutOfTimeError(Exception):
@@ -100,7 +94,7 @@ class Worker:
             self.spent[job.what] = time.monotonic() - started
             memory = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
             self._write(job, {"seconds": round(self.spent[job.what], 2), "memory_gib": round(memory, 1)})
-            self._say(job, f"{self.spent[job.what]:.1f} s, {memory:.0f} GiB")
+            print(f"seed {self.seed}: {job}: {self.spent[job.what]:.1f} s, {memory:.0f} GiB", flush=True)
 
     def _train(self, job: Job) -> Iterator[list[dict[str, Any]]]:
         recipe = self.design.recipe(job.method, job.arm, self.seed)
@@ -116,7 +110,8 @@ class Worker:
             {"recipe": recipe.to_dict(), "seconds_of_steps": round(time.monotonic() - started, 2)},
             *({"step": number + 1, **_plain(step)} for number, step in enumerate(steps)),
         ]
-        self._keep(job, trainer.model)
+        weights = {name: one.detach().cpu().contiguous() for name, one in _trained(trainer.model)}
+        save_file(weights, self._adapter(job))
         with _evaluated(trainer):
             found = run(self.design.perplexity, self._model(trainer, tokenizer), self._read(tokenizer))
         yield _rows(found, job)
@@ -156,7 +151,7 @@ class Worker:
         if not self._tokens:
             self._tokens = tuple(tokenize(text, tokenizer) for text in self.design.texts)
             # The questions are made beside the training. A tokenizer is not for two threads.
-            reader = _Tokenizer(copy.deepcopy(tokenizer))
+            reader = SimpleNamespace(tokenizer=copy.deepcopy(tokenizer))
             threading.Thread(target=self._make_questions, args=(reader,), daemon=True).start()
         return self._tokens[1]
 
@@ -168,10 +163,6 @@ class Worker:
         words = "-".join((job.method, *job.arm.split())).lower()
         return self.adapters / f"{words}-seed{self.seed}.safetensors"
 
-    def _keep(self, job: Job, model: Any) -> None:
-        weights = {name: parameter.detach().cpu().contiguous() for name, parameter in _trained(model)}
-        save_file(weights, self._adapter(job))
-
     def _write(self, job: Job, *found: Mapping[str, Any]) -> None:
         facts = {
             "study": STUDY,
@@ -182,9 +173,6 @@ class Worker:
         }
         with self.out.open("a", encoding="utf-8") as stream:
             stream.writelines(json.dumps({**facts, **one}) + "\n" for one in found)
-
-    def _say(self, job: Job, what: str) -> None:
-        print(f"seed {self.seed}: {job.what} {job.method} {job.arm} {job.task}: {what}", flush=True)
 
 
 class _Clock(TrainerCallback):
@@ -217,16 +205,11 @@ def _plain(step: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _rows(found: Results, job: Job) -> list[dict[str, Any]]:
-    """The record of every segment or question, from which all numbers can be made again, and the headline rows."""
+    """The settings, and the record of every segment or question, from which all numbers can be made again."""
     records = [
         {"record": {name: value for name, value in record.items() if name not in _DROPPED}, "of": found.kind}
         for record in found.records.values()
     ]
-    rows = [
-        {name: value for name, value in asdict(row).items() if value is not None and name != "model"}
-        for row in found.rows
-        if row.position is None
-    ]
     settings = {"settings": found.config, "of": found.kind, "model": found.provenance["model"]}
     seconds = {"read_in": found.provenance["seconds"], "of": found.kind}
-    return [settings, seconds, *records, *({"row": row} for row in rows)]
+    return [settings, seconds, *records]

@@ -16,7 +16,16 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.sentence import said
-from lengthwise.report.tables import Cell, Estimate, Table, cell_text, fitted, in_order, page_table, settings_table
+from lengthwise.report.tables import (
+    Cell,
+    Estimate,
+    Table,
+    cell_text,
+    fitted,
+    in_order,
+    page_table,
+    settings_table,
+)
 from lengthwise.results import Results
 
 if TYPE_CHECKING:

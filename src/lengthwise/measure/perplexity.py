@@ -122,10 +122,14 @@ class Perplexity(WindowMeasurement):
             sums: Record = {"tempered": scores.sum(dim=0).flatten().tolist()}
             if want is Want.LOSS:
                 sums = {"loss": scores.sum().item()}
-            if length == max(self.lengths):
-                edges = equal_bins(0, length, self.position_bins)
-                sums["position"] = np.add.reduceat(losses.numpy(), edges[:-1]).tolist()
-            yield {"targets": len(scores), **sums}
+            yield {"targets": len(scores), **sums, **self._by_position(losses, length)}
+
+    def _by_position(self, losses: Tensor, length: int) -> Record:
+        """The losses by bin of the position, at the greatest length."""
+        if length != max(self.lengths):
+            return {}
+        edges = equal_bins(0, length, self.position_bins)
+        return {"position": np.add.reduceat(losses.numpy(), edges[:-1]).tolist()}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of each length; at the greatest also the loss by the row in the window.
@@ -182,23 +186,30 @@ def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[
 
     on_cpu = logits.device.type == "cpu"
     size = max(1, _BLOCK_BYTES // (4 * logits.shape[-1])) if on_cpu else max(1, len(logits))
-    blocks = []
-    for some, own in zip(logits.split(size), labels.split(size), strict=True):
-        # Relative to the top logit: exp cannot overflow, and the moments stay small numbers.
-        z = some - some.amax(dim=-1, keepdim=True)
-        target = z.gather(-1, own[:, None])[:, 0].double()
-        scores = []
-        for b in inverse_temperatures:
-            terms = (z * b).exp_()
-            total = terms.sum(dim=-1).double()
-            mean, square, cube = (terms.mul_(z).sum(dim=-1).double() / total for _ in range(3))
-            variance = square - mean * mean
-            skew = cube - 3 * mean * variance - mean**3
-            scores.append(torch.stack([total.log() - b * target, mean - target, variance, skew], dim=-1))
-        blocks.append(torch.stack(scores, dim=1))
-    found = torch.cat(blocks)
-    require_finite(found.sum(dim=(1, 2)))
-    return found
+    blocks = [
+        _tempered_block(logits[start : start + size], labels[start : start + size], inverse_temperatures)
+        for start in range(0, len(logits), size)
+    ]
+    scores = torch.cat(blocks)
+    require_finite(scores.sum(dim=(1, 2)))
+    return scores
+
+
+def _tempered_block(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
+    import torch
+
+    # Relative to the top logit: exp cannot overflow, and the moments stay small numbers.
+    z = logits - logits.amax(dim=-1, keepdim=True)
+    target = z.gather(-1, labels[:, None])[:, 0].double()
+    scores = []
+    for b in inverse_temperatures:
+        terms = (z * b).exp_()
+        total = terms.sum(dim=-1).double()
+        mean, square, cube = (terms.mul_(z).sum(dim=-1).double() / total for _ in range(3))
+        variance = square - mean * mean
+        skew = cube - 3 * mean * variance - mean**3
+        scores.append(torch.stack([total.log() - b * target, mean - target, variance, skew], dim=-1))
+    return torch.stack(scores, dim=1)
 
 
 def _totals(record: Record) -> list[float]:

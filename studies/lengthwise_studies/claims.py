@@ -200,7 +200,7 @@ def verdict_table(
         "p (Holm)": [shown_p(one.p) for one in judged],
         "verdict": [one.text for one in judged],
         "the paper's size, could be seen": [
-            ", ".join(filter(None, (shown_power(one), one.found.n and f"n = {one.found.n}")))
+            ", ".join(filter(None, (shown_power(one), f"n = {one.found.n}" if one.found.n else "")))
             for one in judged
         ],
         "rule": [

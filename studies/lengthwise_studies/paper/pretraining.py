@@ -90,7 +90,8 @@ def cost_table(results: Mapping[str, Results]) -> Table:
         differences = rows_with(of.rows, reference=setting.arm(PLAIN)) if of else []
         if of is None or not differences:
             continue
-        columns[f"{steps:,} steps"] = cells = [len({row.seed for row in differences})]
+        cells: list[Cell] = [len({row.seed for row in differences})]
+        columns[f"{steps:,} steps"] = cells
         for arm, quantity in _COSTS.values():
             own = [row for row in differences if row.arm == setting.arm(arm)]
             wanted = [row for row in own if quantity.is_in(row, of.config["size"]["trained"])]

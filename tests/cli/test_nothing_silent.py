@@ -37,7 +37,7 @@ class TestTextLeftOut:
         folder = Path("some")
         shutil.copytree(shared / "text", folder)
         for number in range(5):
-            (folder / f"short{number}.txt").write_text("a b c")
+            (folder / f"short{number}.txt").write_text(f"a b {number}")
         (folder / "empty.txt").write_text(" \n")
         words = ("--text", folder, "--split", "all", *SIZES, "--json")
         results = lengthwise("ppl", model, *words).json

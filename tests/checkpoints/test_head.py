@@ -107,6 +107,19 @@ def test_a_model_that_looks_ahead_is_refused():
         find_head(BertLMHeadModel(config).eval())
 
 
+@pytest.mark.parametrize("name", ["chunk_size", "mamba_chunk_size"])
+def test_a_model_that_looks_ahead_beyond_what_it_computes_at_once_is_refused(name):
+    """As Zamba2 before transformers 5.15: rows beyond the first chunk have something of the last token."""
+    model = tiny_llama()
+    model.model.embed_tokens.register_forward_hook(
+        lambda module, args, states: torch.cat([states[:, :64], states[:, 64:] + states[:, -1:]], dim=1)
+    )
+    find_head(model)
+    setattr(model.config, name, 64)
+    with pytest.raises(UsageError, match="later token"):
+        find_head(model)
+
+
 def test_a_model_with_dropout_left_on_does_not_look_ahead():
     model = tiny_llama()
     forward = model.model.layers[0].mlp.forward

@@ -55,6 +55,20 @@ def test_what_is_unsound_beyond_a_length_is_refused_there(kind: str, path: Readi
         model.read([long])
 
 
+def test_what_only_later_rows_see_is_found():
+    """As in a recurrent layer that computes 256 tokens at once, and takes from later ones where it goes on."""
+
+    def change(states: torch.Tensor) -> torch.Tensor:
+        return torch.cat([states[:, :256], states[:, 256:] + states[:, -1:]], dim=1)
+
+    model = model_of(change, beyond=256)
+    for length in (300, 1200):
+        tokens = np.random.default_rng(1).integers(320, size=length)
+        model.proofs.blind_up_to = 0
+        with pytest.raises(UsageError, match="later token"):
+            model.read([Reading(tokens=tokens, labels=tokens)])
+
+
 def test_dropout_that_is_left_on_in_a_part_is_named():
     model = model_of(lambda states: states)
     model.model.model.layers[1].train()

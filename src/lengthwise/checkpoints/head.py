@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 # Names of these settings in configurations. Whether a model obeys them is proven, not assumed.
 _SCALES = ("logit_scale", "lm_head_multiplier")
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+# What recurrent layers compute at once. Zamba2 before transformers 5.15 carries later tokens into all that is beyond.
+_AT_ONCE = ("chunk_size", "mamba_chunk_size")
 
 # Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -214,7 +216,9 @@ def _check_causal(model: nn.Module) -> None:
     """
     dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
     # Of the same few ids: some of a vocabulary stand for images.
-    one, other = probe_tokens(model).repeat(1, 3)[:, : max_positions(model)]
+    config: Any = unwrap(model).config.get_text_config()
+    at_once = [size for name in _AT_ONCE if isinstance(size := getattr(config, name, None), int)]
+    one, other = probe_tokens(model).repeat(1, 3 + max([0, *at_once]) // 6)[:, : max_positions(model)]
     for place in (1, len(one) - 1):
         pair = torch.stack([one, torch.cat([one[:place], other[place:]])])
         logits = _at_least_float32(_all_logits(model, pair))

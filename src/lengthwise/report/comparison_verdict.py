@@ -75,7 +75,7 @@ CAUSES: tuple[tuple[str, Callable[[Evidence, Mapping[str, float]], bool], str], 
         "unstable",
         lambda seen, at: seen.pattern == "unstable",
         "A server that answers by batch or by what it holds in its cache does this, several servers behind one "
-        "address, a state that stays between texts, and dropout.",
+        "address, a state that stays between texts, kernels that add in any order, and dropout.",
     ),
     (
         "the future is seen",

@@ -328,7 +328,7 @@ _FEW = {"top_share": 0.9, "largest": 3.0}
     ("means", "numbers", "words"),
     [
         # By less than what a better model explains; but every token that differs is likelier.
-        (_LATE, {"shift": -0.3, "one_sided": 1.0}, "likelier in B: the fault is in A, or B sees"),
+        (_LATE, {"shift": -0.3, "one_sided": 1.0}, "the fault is in A, or that B sees what it predicts"),
         (_LATE, {"shift": 0.3, "one_sided": -1.0}, "less likely in B: the fault is in B, or A sees"),
         (_ALL, {"shift": 0.6, "one_sided": -1.0}, "less likely in B: the fault is in B, or A sees"),
         (_ALL, {"shift": -0.6, "one_sided": 1.0}, "B sees what it predicts"),
@@ -349,6 +349,14 @@ def test_a_place_is_no_proof_of_long_context() -> None:
     """Tokens that are dropped, and a kernel that fails there, begin at a place too."""
     text = verdict(rows_of_curve(*_LATE))[0]
     assert "a kernel that fails from there on, tokens that are dropped or replaced" in text
+
+
+@pytest.mark.parametrize(
+    ("most_a", "size", "named"), [(2e-3, 0.3, True), (2e-3, 2.0, False), (0.1, 0.3, False)]
+)
+def test_sides_in_other_dtypes_are_no_proof_of_long_context(most_a: float, size: float, named: bool) -> None:
+    rows = rows_of_curve(0.05, 0.05, size, size, size, most_a=most_a, most_b=0.1)
+    assert ("The sides have other dtypes" in verdict(rows)[0]) == named
 
 
 def test_the_last_tokens_alone_are_a_place() -> None:

@@ -12,14 +12,14 @@ from lengthwise.report.tables import row_text, tokens_text
 from lengthwise.results import Row, percent
 
 
-class Answer(NamedTuple):
+class _Answer(NamedTuple):
     """An answer in a few words, and as a paragraph."""
 
     short: str
     whole: str
 
 
-def limit_answers(rows: Sequence[Row], config: Mapping[str, Any]) -> tuple[Answer, Answer]:
+def limit_answers(rows: Sequence[Row], config: Mapping[str, Any]) -> tuple[_Answer, _Answer]:
     """Where predictions are sound, and how far back context is used. `rows` have values."""
     numbers = {
         row.metric: row for row in rows if row.distance is None and row.metric not in ("excess", "loss")
@@ -28,10 +28,10 @@ def limit_answers(rows: Sequence[Row], config: Mapping[str, Any]) -> tuple[Answe
     return _sound(numbers, reference), _used(numbers, [row for row in rows if row.distance], config)
 
 
-def _sound(numbers: Mapping[str, Row], reference: int) -> Answer:
+def _sound(numbers: Mapping[str, Row], reference: int) -> _Answer:
     sound, tolerance = numbers.get("sound_up_to"), numbers["tolerance"]
     if is_at_chance({metric: row.value for metric, row in numbers.items()}):
-        return Answer(
+        return _Answer(
             "predictions at chance",
             f"The model predicts at chance: with its most recent tokens alone the loss is "
             f"{row_text(numbers['recent_loss'])} nats per token, and knowing only how often each token occurs gives "
@@ -61,7 +61,7 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> Answer:
     if "not_sound" in numbers:
         gap, again = numbers["not_sound"], numbers["sound_again"]
         text += f" They are not sound {_stretch(gap)} tokens, and are again {_stretch(again)}."
-    return Answer(f"sound up to {tokens_text(sound)}", text)
+    return _Answer(f"sound up to {tokens_text(sound)}", text)
 
 
 def _helps(curves: Sequence[Row]) -> list[Row]:
@@ -69,7 +69,7 @@ def _helps(curves: Sequence[Row]) -> list[Row]:
     return sorted(clearly_beyond(curves, LEAST_BENEFIT), key=lambda row: row.distance or 0)
 
 
-def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> Answer:
+def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> _Answer:
     used = numbers.get("used_up_to")
     if used is None:
         return _without_number(numbers, curves)
@@ -105,10 +105,10 @@ def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str
         there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
         some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
         text += f" It is used again {some}{_stretch(again)} tokens back."
-    return Answer(short, text)
+    return _Answer(short, text)
 
 
-def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> Answer:
+def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answer:
     """What is known where the documents give no number."""
     nearby, what = numbers.get("benefit_nearby"), "how far back context is used"
     if "used_level" not in numbers:
@@ -121,7 +121,7 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> Answer
     worth, helps = f"a benefit of {row_text(nearby)} nats per token", _helps(curves)
     if helps and nearby.ci_low <= LEAST_BENEFIT:
         where = " inside the text" if helps[0].metric == "benefit_inside" else ""
-        return Answer(
+        return _Answer(
             "context used in places alone",
             f"Context is used in places alone: nearby a repeated passage from the beginning has {worth}, "
             f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known.",
@@ -134,13 +134,13 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> Answer
             f"{row_text(recent)} nats per token, and a repeated passage can add nothing.",
         )
     if nearby.ci_high < 0:
-        return Answer(
+        return _Answer(
             "context used to its harm",
             f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse.",
         )
     if nearby.ci_high < LEAST_BENEFIT:
         first = min((row.distance or 0 for row in curves), default=0)
-        return Answer(
+        return _Answer(
             "context not used",
             f"Context is not used, not even nearby: from {first:,} tokens back on, a repeated passage there has "
             f"{worth}, and less than {LEAST_BENEFIT:g} does not count.",
@@ -151,8 +151,8 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> Answer
     return _unknown(what, f"nearby a repeated passage has {worth}, and the documents show no end.")
 
 
-def _unknown(what: str, why: str) -> Answer:
-    return Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
+def _unknown(what: str, why: str) -> _Answer:
+    return _Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
 
 
 def _stretch(row: Row) -> str:

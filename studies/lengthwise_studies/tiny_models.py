@@ -29,8 +29,8 @@ from lengthwise.files import atomic_write_json, build_once, cache_dir
 from lengthwise.positions.samplers import random_positions
 from lengthwise.progress import progress
 from lengthwise.text.corpus import load_corpus
-from lengthwise.text.tokens import TokenDocument, sample_windows, tokenize
-from lengthwise.text.training_windows import WindowSampler
+from lengthwise.text.tokens import TokenDocument, tokenize
+from lengthwise.text.windows import WindowSampler, sample_windows
 
 RECORD_FILE = "pretraining.json"
 VOCABULARY = 1024

@@ -233,11 +233,13 @@ def _measuring(kind: type[Measurement]) -> Callable[..., int | None]:
             from lengthwise.cli import gates
 
             limits = gates.limits(fail_above, metric=kind.about.fail_above or "", junit=junit)
-        from lengthwise.measure.runner import plan_run, run
-
         if output.dry_run:
+            from lengthwise.measure.plan import plan_run
+
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None
+        from lengthwise.measure.runner import run
+
         return show(partial(run, measurement, subject), output, limits, junit)
 
     verb.__doc__ = kind.__doc__

@@ -24,7 +24,8 @@ from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Seed, Settings
 from lengthwise.subjects.reading import Predictor, Read, Reader, Reading
-from lengthwise.text.tokens import Window, other_beginning, resolve_bos, sample_windows
+from lengthwise.text.tokens import other_beginning, resolve_bos
+from lengthwise.text.windows import Window, sample_windows
 
 T = TypeVar("T")
 Record = dict[str, Any]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lengthwise.report.comparison_evidence import ALL_ONE_SIDED, APART, NEARLY_ALL, Evidence
+from lengthwise.report.comparison_curve import APART
+from lengthwise.report.comparison_evidence import ALL_ONE_SIDED, NEARLY_ALL, Evidence
 
 FAR = 0.5
 """Nats a token from which on a difference is more than precision."""

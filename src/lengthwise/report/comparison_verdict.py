@@ -11,14 +11,8 @@ from typing import Any
 
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_causes import CAUSES, SIDES
-from lengthwise.report.comparison_evidence import (
-    Evidence,
-    Kind,
-    difference_curve,
-    evidence,
-    moved,
-    tolerances_of,
-)
+from lengthwise.report.comparison_curve import difference_curve, moved, tolerances_of
+from lengthwise.report.comparison_evidence import Evidence, Kind, evidence
 from lengthwise.report.comparison_use import used_alike
 from lengthwise.results import Row, percent
 

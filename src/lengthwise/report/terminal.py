@@ -91,7 +91,7 @@ def _depths(rows: Sequence[Row]) -> list[str]:
 
 
 def _difference_curves(rows: Sequence[Row]) -> list[str]:
-    from lengthwise.report.comparison_evidence import difference_bins
+    from lengthwise.report.comparison_curve import difference_bins
 
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.

@@ -1,11 +1,10 @@
-"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer, windows and views of them."""
+"""Text as tokens: documents, cached so that a text is tokenised once per tokenizer; special tokens around a text."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import LengthwiseError, UsageError, require, require_known
+from lengthwise.errors import LengthwiseError, UsageError, require_known
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
@@ -230,81 +229,6 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Window:
-    """Tokens `start` to `start + len(ids)` of one document."""
-
-    document_id: str
-    start: int
-    ids: NDArray[np.int32]
-
-
-def sample_windows(
-    documents: Sequence[TokenDocument],
-    length: int,
-    *,
-    count: int | None = None,
-    seed: int = 0,
-    allow_fewer: bool = False,
-) -> list[Window]:
-    """Windows of `length` tokens that do not overlap, over as many documents as possible.
-
-    Each document that is long enough is cut into slots from a random offset; the documents take turns in giving a
-    window. The first k windows of a larger `count` are the windows of `count=k`, and None gives all. `seed` draws the
-    offsets and both orders. With `allow_fewer`, fewer than `count` are no error.
-
-    Raises:
-        UsageError: no document is long enough, or there are fewer than `count` windows.
-        MoreText: the same of a part of a text.
-    """
-    require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
-    longest = max((len(document.ids) for document in documents), default=0)
-    more = getattr(documents, "more", False)
-    if more and longest < length:
-        raise MoreText
-    check_length(documents, length, longest)
-    order = np.random.default_rng([seed, 0]).permutation(len(documents))
-    slots = {index: _slots(documents[index], length, seed) for index in order}
-    places = [
-        (documents[index], int(slots[index][turn]))
-        for turn in range(max(map(len, slots.values())))
-        for index in order
-        if turn < len(slots[index])
-    ]
-    if more and (count is None or count > len(places)):
-        raise MoreText
-    if count is not None and count > len(places) and not allow_fewer:
-        raise UsageError(
-            f"{count} windows of {length} tokens do not fit: the text holds {len(places)} without overlap",
-            fix="use fewer windows, a shorter length, or more text",
-        )
-    return [
-        Window(document.id, start, document.ids[start : start + length]) for document, start in places[:count]
-    ]
-
-
-def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]:
-    # Seeded by the document's id, so its slots do not depend on other documents.
-    rng = np.random.default_rng([seed, 1, zlib.crc32(document.id.encode())])
-    slots, slack = divmod(len(document.ids), length)
-    if slots == 0:
-        return np.empty(0, dtype=np.int64)
-    phase = rng.integers(slack + 1)
-    return phase + length * rng.permutation(slots)
-
-
-def check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
-    """Raise UsageError unless a document, of which the longest has so many tokens, holds a window of this length."""
-    require(length >= 1, f"the length of windows is {length}", "at least 1")
-    if longest < length:
-        part = getattr(documents, "part", "")
-        raise UsageError(
-            f"the text is too short: a window needs {length} tokens, the longest document has {longest}"
-            + (f", and {part}" if part else ""),
-            fix="use a shorter length, or a longer text" + (", or --split all" if part else ""),
-        )
-
-
 def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
     """The BOS id at the start of every view, or None; "auto" follows the tokenizer's own behaviour on plain text.
 
@@ -336,17 +260,3 @@ def other_beginning(tokenizer: Any) -> str | None:
     if before in ((), (tokenizer.bos_token_id,)):
         return None
     return f"the tokenizer begins a text with {tokenizer.decode([*before])!r}, which no window does"
-
-
-def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:
-    """A copy of `ids[start : start + length]`, whose first token is replaced by `bos_id` if there is one.
-
-    BOS replaces a token, so row r of a view is always token start + r, and the rows of two views of the same tokens
-    correspond with and without BOS.
-    """
-    if start < 0 or start + length > len(ids):
-        raise UsageError(f"a view of tokens {start} to {start + length} of a text of {len(ids)} tokens")
-    tokens = np.array(ids[start : start + length], dtype=np.int64)
-    if bos_id is not None and length > 0:
-        tokens[0] = bos_id
-    return tokens

@@ -1,0 +1,80 @@
+"""The differences by position in the rows of `compare`: the curve, its tolerances, how it moves with the length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lengthwise.measure.change_point import Stretch
+from lengthwise.report.comparison_use import value_of
+from lengthwise.results import Row
+
+APART = 2.0
+"""How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
+
+
+def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
+    """The mean difference by position, of `difference_bins`."""
+    found = [
+        Stretch(row.position, row.position_end, row.value, row.n or 1)
+        for row in difference_bins(rows)
+        if row.position is not None and row.position_end is not None and row.value is not None
+    ]
+    return sorted(found, key=lambda part: part.begin)
+
+
+def difference_bins(rows: Sequence[Row]) -> list[Row]:
+    """The differences by position at the greatest length; of decoded ends of windows, at every length."""
+    bins = [row for row in rows if row.metric == "difference" and row.position is not None]
+    longest = max((row.length or 0 for row in bins), default=0)
+    decoded = all(row.position for row in bins)
+    return [row for row in bins if decoded or row.length == longest]
+
+
+def _depends_on_length(rows: Sequence[Row]) -> bool:
+    """Whether some bin of positions differs at one length, `APART` times as much as at another."""
+    tolerances: dict[tuple[int | None, int | None], float] = {
+        (row.length, row.position): row.value or 0.0 for row in rows if row.metric == "tolerance"
+    }
+    found: dict[int, list[tuple[float, bool]]] = {}
+    for row in rows:
+        if row.metric == "difference" and row.position is not None and row.value is not None:
+            unequal = row.value > tolerances.get((row.length, row.position), 0.0)
+            found.setdefault(row.position, []).append((row.value, unequal))
+    return any(
+        max(each)[1] and max(each)[0] >= APART * min(each)[0] for each in found.values() if len(each) > 1
+    )
+
+
+def tolerances_of(rows: Sequence[Row]) -> dict[tuple[int, int], float]:
+    """The tolerance of each bin, by its edges."""
+    return {
+        (row.position, row.position_end or 0): row.value or 0.0
+        for row in rows
+        if row.metric == "tolerance" and row.position is not None
+    }
+
+
+def moved(
+    rows: Sequence[Row], at: Mapping[tuple[str, int | None], Row], lengths: Sequence[int]
+) -> str | None:
+    """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not.
+
+    The same bin must clearly differ at one length and not at another: what is near a tolerance crosses it by chance.
+    """
+    places = {
+        length: value_of(at["equal_up_to", length]) for length in lengths if ("equal_up_to", length) in at
+    }
+    unequal = [length for length, place in places.items() if place < length]
+    if len(places) < 2 or not unequal:
+        return None
+    place = places[unequal[0]]
+    # With a longer input the same place may fall into the next bin.
+    if all(found == min(length, place) for length, found in places.items()):
+        return None
+    if not _depends_on_length(rows):
+        return None
+    equal = " and ".join(f"{length:,}" for length in lengths if length not in unequal)
+    return (
+        f"B is {f'equal to A in windows of {equal} tokens' if equal else 'equal to A at no length'}; in windows of "
+        f"{unequal[-1]:,} tokens it differs from token {places[unequal[-1]]:,.0f} on."
+    )

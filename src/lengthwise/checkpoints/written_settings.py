@@ -186,4 +186,4 @@ def _meant_at_the_top(raw: Mapping[str, Any], text: Any) -> Iterator[tuple[str, 
         # A class may refuse any number.
         with suppress(Exception), quiet_transformers():
             one, other = (_settings(type(text).from_dict({**bare, key: each})) for each in (value, value + 1))
-            yield from ((key, which, one[which]) for which in used if one.get(which) != other.get(which))
+            yield from ((key, which, one.get(which)) for which in used if one.get(which) != other.get(which))

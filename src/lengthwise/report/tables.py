@@ -24,7 +24,6 @@ _SCORES = {
 }
 # Columns that are shown where any row has a value: fields of a row.
 _BEFORE_VALUE = ("arm", "seed", *PLACE[PLACE.index("length") : PLACE.index("version")], "reference")
-_AFTER_VALUE = ("n", "documents", "truncated")
 # What tells rows of one metric apart in narrow tables.
 _PLACES = ("length", "distance", "kept")
 _HEADINGS = {
@@ -122,8 +121,7 @@ class Table:
 
 def cell_text(cell: Cell) -> str:
     """A cell as plain text: `6.897 [6.812, 6.983]`, `1024`, `0.5`, or nothing for None."""
-    if isinstance(cell, float):
-        cell = Estimate(cell)
+    cell = Estimate(cell) if isinstance(cell, float) else cell
     return "" if cell is None else cell.text if isinstance(cell, Estimate) else str(cell)
 
 
@@ -217,7 +215,7 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     shown |= _metrics(rows, _BEFORE_VALUE)
     shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
     shown["unit"] = [row.unit for row in rows]
-    shown |= _filled(_AFTER_VALUE, rows)
+    shown |= _filled(("n", "documents", "truncated"), rows)
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
 
 

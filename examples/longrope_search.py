@@ -27,7 +27,7 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.errors import UsageError
 from lengthwise.positions import rope_method
 from lengthwise.positions.rope import Rope
-from lengthwise.subjects import LoadedModel, load, target_losses
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import TokenDocument, load_corpus, resolve_bos, sample_windows, tokenize, view
 from lengthwise.yaml_text import to_yaml
 
@@ -127,7 +127,7 @@ def loss_of_factors(
             setattr(module, names[1], scaling)
         try:
             totals = [
-                target_losses(model, model.hidden_states(ids)[0], after).sum().item()
+                model.rows(model.hidden_states(ids)[0]).losses(after).sum().item()
                 for ids, after in zip(inputs, labels, strict=True)
             ]
         finally:

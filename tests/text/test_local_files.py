@@ -288,7 +288,7 @@ def test_messages_are_read_as_the_template_writes_them(kind, lengthwise, tmp_pat
 def test_a_data_set_is_streamed_up_to_the_budget(tmp_path: Path):
     rows = tmp_path / "set"
     rows.mkdir()
-    (rows / "train.jsonl").write_text("".join(json.dumps({"text": "x" * 40}) + "\n" for _ in range(50)))
+    (rows / "train.jsonl").write_text("".join(json.dumps({"text": f"{i:040}"}) + "\n" for i in range(50)))
     few = load_corpus(f"hf://{rows}", split="all", text_tokens=45)
     assert len(few.documents) == 5
     [note] = left_out_note(few.left_out, 5)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from lengthwise.report.comparison_curve import benefits_by_distance
 from lengthwise.report.sentence import sce_sentence
-from lengthwise.report.terminal import WIDTH, answer
+from lengthwise.report.terminal import PICTURES, WIDTH, answer
 from lengthwise.results import Results, Row
 from tests.report import made_rows as made
 
@@ -110,3 +111,21 @@ def test_the_sentence_on_sce_is_of_the_greatest_length() -> None:
     assert numbers(sce_sentence(rows) or "") == ["128", "99.6", "0.0274", "6.900"]
     assert sce_sentence(rows[:2]) is None
     assert sce_sentence([]) is None
+
+
+@pytest.mark.parametrize(("begins", "shown"), [(0, [64, 192]), (120, [48, 64, 192])])
+def test_benefits_of_another_length_stand_between_none_of_the_greatest(begins: int, shown: list[int]) -> None:
+    """Decoded ends of windows have one distance for each length, so all of these are shown."""
+    about: dict[str, Any] = {"model": "m", "task": "difference"}
+    rows = [
+        Row(value=0.01, metric="difference", length=length, position=begins, position_end=length, **about)
+        for length in (128, 256)
+    ]
+    rows += [
+        Row(value=1.0, metric=f"benefit_{side}", length=length, distance=distance, **about)
+        for length, distance in ((128, 48), (256, 64), (256, 192))
+        for side in "ab"
+    ]
+    assert [row.distance for row in benefits_by_distance(rows) if row.metric == "benefit_a"] == shown
+    [head] = [line for line in PICTURES["difference"](rows) if "tokens back" in line]
+    assert numbers(head) == [str(distance) for distance in shown]

@@ -45,6 +45,12 @@ def _depends_on_length(rows: Sequence[Row]) -> bool:
     )
 
 
+def benefits_by_distance(rows: Sequence[Row]) -> list[Row]:
+    """The benefits of repeated passages on both sides, at the lengths of `difference_bins`."""
+    lengths = {row.length for row in difference_bins(rows)}
+    return [row for row in rows if row.metric in ("benefit_a", "benefit_b") and row.length in lengths]
+
+
 def tolerances_of(rows: Sequence[Row]) -> dict[tuple[int, int], float]:
     """The tolerance of each bin, by its edges."""
     return {

@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from lengthwise.errors import UsageError, require_known
 from lengthwise.report import drawing
+from lengthwise.report.comparison_curve import benefits_by_distance
 from lengthwise.report.drawing import Curve, Picture, curve_picture, curves_of
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
 from lengthwise.report.tables import in_order, questions, row_estimate, series_names, tasks_in_order
@@ -152,11 +153,7 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
         difference = curves_of(bins, attrgetter("position_end"), series=series_names(bins))
     else:
         difference = _by_length(bins)
-    sides = [
-        replace(row, model=f"benefit to {row.metric[-1].upper()}")
-        for row in rows
-        if row.metric in ("benefit_a", "benefit_b")
-    ]
+    sides = [replace(row, model=f"benefit to {row.metric[-1].upper()}") for row in benefits_by_distance(rows)]
     if not difference:
         return None
 

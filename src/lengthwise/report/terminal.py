@@ -91,7 +91,7 @@ def _depths(rows: Sequence[Row]) -> list[str]:
 
 
 def _difference_curves(rows: Sequence[Row]) -> list[str]:
-    from lengthwise.report.comparison_curve import difference_bins
+    from lengthwise.report.comparison_curve import benefits_by_distance, difference_bins
 
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
     # Two to a doubling; the last of each doubling, and the last of all.
@@ -99,7 +99,7 @@ def _difference_curves(rows: Sequence[Row]) -> list[str]:
     shown += [point for point in points[-1:] if point not in shown]
     lines = _plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0])
     # A small table of the benefits of both sides by distance.
-    cells = {(row.metric, row.distance or 0): row for row in rows}
+    cells = {(row.metric, row.distance or 0): row for row in benefits_by_distance(rows)}
     distances = sorted(distance for metric, distance in cells if metric == "benefit_a")[-5:]
     if distances:
         lines += [

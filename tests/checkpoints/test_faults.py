@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
 from lengthwise import run
 from lengthwise.checkpoints.faults import REFUSED
 from lengthwise.checkpoints.position_limits import LENGTH
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.checkpoints.written_settings import file_faults
 from lengthwise.errors import UsageError
 from lengthwise.measure.perplexity import Perplexity
 from lengthwise.settings import Subject
@@ -256,6 +260,43 @@ def test_a_sound_model_has_no_remark(tmp_path: Path) -> None:
     # What old files have, and what no text model reads.
     old = {"torch_dtype": "float32", "_flash_attn_2_enabled": True, "use_mrope": False, "max_length": 20}
     assert load(rewritten(tmp_path / "m", **old, auto_map={}, embd_pdrop=0.0)).remarks == []
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_the_settings_of_every_class_are_no_fault(older: bool, tmp_path: Path) -> None:
+    """As the class writes them, and as transformers 4 did: rope in keys at the top, its scaling in `rope_scaling`."""
+    said, looked = {}, 0
+    for kind in CAUSAL:
+        try:
+            with quiet_transformers():
+                config = CONFIG_MAPPING[kind]()
+                config.save_pretrained(tmp_path / kind)
+                if older and not as_transformers_4(tmp_path / kind / "config.json"):
+                    continue
+                text = type(config).from_pretrained(tmp_path / kind).get_text_config()
+        # Classes that cannot be made of nothing, or have two texts.
+        except Exception:
+            continue
+        looked += 1
+        if faults := file_faults(str(tmp_path / kind), text, tiny_tokenizer()):
+            said[kind] = faults
+    assert said == {}
+    assert looked > 80
+
+
+def as_transformers_4(file: Path) -> bool:
+    """Write the file so; False for a model without rope, or with rope by type of layer."""
+    raw = json.loads(file.read_text())
+    part = raw.get("text_config", raw)
+    rope = part.pop("rope_parameters", None) or {}
+    if not rope or any(isinstance(value, dict) for value in rope.values()):
+        return False
+    scaled = rope.get("rope_type", "default") != "default"
+    at_the_top = ("rope_theta", "partial_rotary_factor")
+    part |= {name: rope[name] for name in at_the_top if name in rope}
+    part["rope_scaling"] = {k: v for k, v in rope.items() if k not in at_the_top} if scaled else None
+    file.write_text(json.dumps(raw))
+    return True
 
 
 def test_a_model_in_memory_is_looked_at_too() -> None:

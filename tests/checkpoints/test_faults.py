@@ -82,6 +82,25 @@ def in_a_pickle(path: Path) -> dict[str, Any]:
     return {"model": rewritten(folder, quantization_config={"quant_method": "nvfp9"})}
 
 
+def with_frequencies(by: float, *, pickle: bool = False, dtype: torch.dtype = torch.float32) -> Folder:
+    """With the frequencies of rope in the files, as older versions saved them, divided by a number."""
+
+    def write(path: Path) -> dict[str, Any]:
+        folder = save_tiny_model(path / "m")
+        file = folder / "model.safetensors"
+        half = tiny_llama().config.head_dim // 2
+        own = (1e4 ** -(torch.arange(half) / half) / by).to(dtype)
+        tensors = load_file(file) | {"model.layers.1.self_attn.rotary_emb.inv_freq": own}
+        if pickle:
+            torch.save(tensors, folder / "pytorch_model.bin")
+            file.unlink()
+        else:
+            save_file(tensors, file, {"format": "pt"})
+        return {"model": str(folder)}
+
+    return write
+
+
 def twice(path: Path) -> dict[str, Any]:
     """One tensor in two shards, with other numbers."""
     folder = save_tiny_model(path / "m")
@@ -160,6 +179,8 @@ NO_NUMBER: dict[str, tuple[Folder, str]] = {
         config("phi-bias", rope_parameters=ROPE | {"partial_rotary_factor": 0.0}), "partial_rotary_factor = 0"
     ),
     "another method in quotes of a pickle": (in_a_pickle, "claims quantized weights"),
+    "frequencies of another base in the files": (with_frequencies(2), "config.json does not give"),
+    "the same in a pickle": (with_frequencies(2, pickle=True), "config.json does not give"),
     "a tensor that is there twice": (twice, "more than once"),
     "whole numbers": (stored(lambda value: (value * 127).to(torch.int8)), "in I8"),
     "an adapter in whole numbers": (adapted(lambda value: (value * 99).to(torch.int8)), "whole numbers"),
@@ -249,6 +270,12 @@ def test_weights_in_8_bits_with_their_scales_are_read(tmp_path: Path) -> None:
     stored_as = load_file(tmp_path / "m" / "model.safetensors")[name]
     weight = loaded.model.get_parameter(name)
     torch.testing.assert_close(weight, 2 * stored_as.to(weight.dtype))
+
+
+@pytest.mark.parametrize("pickle", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_frequencies_in_the_files_that_are_the_configuration_s(dtype, pickle, tmp_path):
+    load(with_frequencies(1, pickle=pickle, dtype=dtype)(tmp_path)["model"])
 
 
 def test_an_empty_quantization_is_none(tmp_path: Path) -> None:

@@ -32,12 +32,13 @@ SURPLUS: dict[str, Tensors] = {
     "a bias of the head": {"lm_head.bias": torch.ones(320)},
 }
 HARMLESS: dict[str, Tensors] = {
-    "frequencies": {f"{LAYER}self_attn.rotary_emb.inv_freq": torch.ones(4)},
+    "frequencies": {f"{LAYER}self_attn.rotary_emb.inv_freq": 1e4 ** -(torch.arange(4) / 4)},
     "a mask": {
         f"{LAYER}self_attn.bias": torch.ones(1, 1, 8, 8),
         f"{LAYER}self_attn.masked_bias": torch.ones(()),
     },
-    "frequencies by another name": {f"{LAYER}self_attn.maybe_rotary.inv_freq": torch.ones(4)},
+    "frequencies of a tower": {"model.visual.rotary_pos_emb.inv_freq": torch.ones(4)},
+    "frequencies by another name": {f"{LAYER}self_attn.maybe_rotary.inv_freq": 1e4 ** -(torch.arange(4) / 4)},
     "positions": {"model.embed_tokens.position_ids": torch.arange(8)[None]},
     "sinusoids": {
         f"{LAYER}self_attn.weights": torch.ones(8, 4),

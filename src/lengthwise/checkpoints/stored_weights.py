@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
-from lengthwise.checkpoints.position_limits import RECORD
+from lengthwise.checkpoints.position_limits import RECORD, ropes
 from lengthwise.checkpoints.resolve import ResolvedModel
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
@@ -190,7 +190,8 @@ def is_4bit(module: nn.Module) -> bool:
 def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
     """Raise UsageError for weights in 8 bits, or whole numbers, that have no scale beside them, or none that is read.
 
-    transformers casts them: without their scales they are other weights. `config` is as config.json has it.
+    transformers casts them: without their scales they are other weights. `config` is as config.json has it. Also
+    for a tensor in two files, and for frequencies of rope that config.json does not give: older versions loaded them.
     """
     quantized = getattr(config, "quantization_config", None) is not None
     floats = {name for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
@@ -204,6 +205,7 @@ def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
             expected="each tensor in one file",
             fix="download the model again, into an empty folder",
         )
+    _check_frequencies(unwrap(model), resolved)
     scaled = {name.rpartition(".")[0] for name in kinds if _SCALE.search(name)} if quantized else set[str]()
     for name, kind in kinds.items():
         places = {name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")}
@@ -213,6 +215,29 @@ def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
                 f"{resolved.name} has {name} in {kind}, and no {lacks}",
                 expected="weights in 16 or 32 bits, or quantization_config and the scales beside them",
                 fix="download the model again, whole",
+            )
+
+
+def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
+    made = [each for name, each in base.named_buffers() if name.endswith("inv_freq")]
+    if not made:
+        return
+    decoder = next(name for name, module in base.named_modules() if module is decoder_of(base))
+    # Of the text alone: towers have frequencies of their own.
+    named = re.compile(rf"{re.escape(decoder)}\.(\w+\.\d+\.\w+\.)?\w*rotary\w*\.inv_freq")
+    ways = ropes(base.config.get_text_config()).values()
+    for name, own in (each for file in weight_files(resolved) for each in _tensors_in(file, named)):
+        # Linear scaling divided positions, and kept these.
+        plain = [
+            float(rope["rope_theta"]) ** -(torch.arange(len(own)).double() / len(own))
+            for rope in ways
+            if rope.get("rope_theta")
+        ]
+        if not any(own.shape == each.shape and _alike(own, each) for each in [*made, *plain]):
+            raise UsageError(
+                f"the files of {resolved.name} have frequencies that its config.json does not give: {name}",
+                expected="one of both: older transformers read the files, and newer ones config.json",
+                fix="write the rope_parameters that the model was trained with, and remove the tensor",
             )
 
 
@@ -229,6 +254,23 @@ def weight_files(resolved: ResolvedModel) -> list[Path]:
                 shards = {*json.loads(found.read_bytes()).get("weight_map", {}).values()}
             return [each for each in map(resolved.file, sorted(shards)) if each is not None]
     return []
+
+
+def _tensors_in(file: Path, named: re.Pattern[str]) -> Iterator[tuple[str, Tensor]]:
+    if file.suffix == ".safetensors":
+        with safe_open(file, framework="pt") as tensors:
+            for name in filter(named.fullmatch, tensors.keys()):
+                yield name, tensors.get_tensor(name)
+        return
+    # torch maps no file of before version 1.6.
+    with suppress(RuntimeError):
+        stored = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+        yield from ((name, tensor) for name, tensor in stored.items() if named.fullmatch(name))
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether frequencies are the same, rounded to 16 bits at most."""
+    return torch.allclose(one.double(), other.detach().cpu().double(), rtol=2**-7, atol=2**-24)
 
 
 def kinds_in(file: Path) -> Iterator[tuple[str, str]]:

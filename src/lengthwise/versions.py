@@ -113,8 +113,8 @@ NEWER = {
     "tp_plan": _Since("transformers", "5.16", "device_map"),
     # Before, the plugin gets neither the layers to wrap nor the offloading of fsdp_config.
     "FSDP": _Since("transformers", "5.10", "train whole copies of the model"),
-    # Before, a checkpoint of an adapter holds the share of the first process alone, and a run that is resumed from it
-    # goes on with the others' weights of the start, without a word.
+    # Before, a checkpoint holds the first process's share of an adapter alone. A resumed run silently starts again in
+    # the other processes.
     "FSDP2": _Since("accelerate", "1.15", "train whole copies of the model"),
 }
 """What older versions fail at or do wrongly, and what no other call of theirs does rightly."""

@@ -54,7 +54,7 @@ def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[st
             words += ["--dtype", "float64"]
         with in_float64():
             code = run([*words, "--out", str(folder / name)])
-        # A verb that is stopped ends with 143, as a test here that goes on.
+        # 143: the verb was stopped by a signal, and no number is wrong.
         assert code == 0, f"{name} ended with {code}"
         kept[name] = keep(json.loads((folder / name / "results.json").read_text()), folder)
     return kept

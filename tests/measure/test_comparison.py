@@ -340,7 +340,7 @@ _FEW = {"top_share": 0.9, "largest": 3.0}
     ],
 )
 def test_which_side_may_see_what_it_predicts(means: Any, numbers: Any, words: str | None) -> None:
-    """A leak on either side, wherever it begins and however small, is told by tokens that all move one way."""
+    """A leak moves all tokens in one direction. That names it on either side, wherever it begins, at any size."""
     text = verdict(rows_of_curve(*means, loss_a=5.0, **numbers))[0]
     assert words in text if words else "sees what it predicts" not in text
 

@@ -9,7 +9,7 @@ import pytest
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity
-from lengthwise.measure.plan import plan_run
+from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from tests.served.stub import Stub

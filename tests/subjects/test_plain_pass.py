@@ -56,7 +56,7 @@ def test_what_is_unsound_beyond_a_length_is_refused_there(kind: str, path: Readi
 
 
 def test_what_only_later_rows_see_is_found():
-    """As in a recurrent layer that computes 256 tokens at once, and takes from later ones where it goes on."""
+    """A recurrent layer computes 256 tokens at once; from the second chunk on, later tokens leak into its rows."""
 
     def change(states: torch.Tensor) -> torch.Tensor:
         return torch.cat([states[:, :256], states[:, 256:] + states[:, -1:]], dim=1)

@@ -63,7 +63,7 @@ def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(tmp_path,
 
 @pytest.mark.slow
 def test_an_adapter_is_resumed_in_two_processes(tmp_path, start_ranks):
-    """With accelerate 1.14 the second process begins anew, and the next losses differ by 2e-6."""
+    """With accelerate 1.14 the second process loses its adapter, and the next losses differ by 2e-6."""
     sharded_recipes.inputs(tmp_path)
     start_ranks(Path(resumed_worker.__file__), tmp_path)
     through, resumed = json.loads((tmp_path / "through.json").read_text()), metrics(tmp_path / "run")

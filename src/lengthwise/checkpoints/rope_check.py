@@ -130,7 +130,7 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
     # A recurrent model may have no max_position_embeddings, and 4096 is then as good as any.
     longest = float(as_length(getattr(config, "max_position_embeddings", None)) or 4096)
     narrow = [dtype for dtype in (torch.bfloat16, torch.float16) if (actual.to(dtype) == actual).all()]
-    near = [state for state, _ in states if torch.allclose(actual, state, rtol=_ROUNDED, atol=2**-24)]
+    near = [state for state, _ in states if alike_in_16_bits(actual, state)]
     if narrow and near:
         off = f"{(actual - near[0]).abs().max() * longest:.2g} radians at position {longest:,.0f}"
         return "frequencies rounded", f"{name} was rounded to {narrow[0]}: angles are off by up to {off}"
@@ -179,19 +179,28 @@ def _states(module: Any, layer_type: str | None, config: Any, count: int) -> lis
     rope, (name, _) = ropes(config)[layer_type], frequency_names(layer_type)
     kind, theta, alpha = rope.get("rope_type", "default"), rope["rope_theta"], fixed_alpha(config, rope)
     if kind not in ROPE_INIT_FUNCTIONS or alpha:
-        # The rotated width may be odd (GLM-4-MoE).
         base = theta
         if alpha:
             from lengthwise.positions.rope import ntk_base
 
             base = ntk_base(theta, 2 * count, alpha)
-        # `plain_frequencies` in one line: a plain model is measured without `lengthwise.positions`.
-        powers = (torch.arange(0, width, 2).double() / width for width in (2 * count, 2 * count - 1))
-        return [(base**-power, 1.0) for power in powers]
+        return [(each, 1.0) for each in plain_ways(base, count)]
     read = int(getattr(module, name.replace("inv_freq", "max_seq_len_cached"), 0))
     last = {"dynamic": read, "longrope": rope.get(LENGTH, 0) + 1}.get(kind) or None
     made = [ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), n, layer_type) for n in (None, last)]
     return [(frequencies.double(), float(scaling)) for frequencies, scaling in made]
+
+
+def plain_ways(theta: float, count: int) -> list[Tensor]:
+    """So many plain frequencies, theta^(-2i / d), of an even width d and of an odd one, which GLM-4-MoE has."""
+    # `plain_frequencies` in one line: a plain model is measured without `lengthwise.positions`.
+    powers = (torch.arange(0, width, 2).double() / width for width in (2 * count, 2 * count - 1))
+    return [theta**-power for power in powers]
+
+
+def alike_in_16_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether frequencies differ by no more than rounding to 16 bits."""
+    return torch.allclose(one.double(), other.double(), rtol=_ROUNDED, atol=2**-24)
 
 
 def unread_keys(base: Any) -> list[str]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, ropes
 from lengthwise.checkpoints.resolve import ResolvedModel
+from lengthwise.checkpoints.rope_check import alike_in_16_bits, plain_ways
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
 
@@ -229,11 +230,13 @@ def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
     for name, own in (each for file in weight_files(resolved) for each in _tensors_in(file, named)):
         # Linear scaling divided positions, and kept these.
         plain = [
-            float(rope["rope_theta"]) ** -(torch.arange(len(own)).double() / len(own))
+            each
             for rope in ways
             if rope.get("rope_theta")
+            for each in plain_ways(float(rope["rope_theta"]), len(own))
         ]
-        if not any(own.shape == each.shape and _alike(own, each) for each in [*made, *plain]):
+        known = (each.detach().cpu() for each in [*made, *plain])
+        if not any(own.shape == each.shape and alike_in_16_bits(own, each) for each in known):
             raise UsageError(
                 f"the files of {resolved.name} have frequencies that its config.json does not give: {name}",
                 expected="one of both: older transformers read the files, and newer ones config.json",
@@ -266,11 +269,6 @@ def _tensors_in(file: Path, named: re.Pattern[str]) -> Iterator[tuple[str, Tenso
     with suppress(RuntimeError):
         stored = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
         yield from ((name, tensor) for name, tensor in stored.items() if named.fullmatch(name))
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    """Whether frequencies are the same, rounded to 16 bits at most."""
-    return torch.allclose(one.double(), other.detach().cpu().double(), rtol=2**-7, atol=2**-24)
 
 
 def kinds_in(file: Path) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
 from lengthwise.measure.difference import difference_of_runs
-from lengthwise.measure.plan import plan_run
+from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.measure.runner import run
 from lengthwise.runs import read_run

@@ -234,7 +234,7 @@ def _measuring(kind: type[Measurement]) -> Callable[..., int | None]:
 
             limits = gates.limits(fail_above, metric=kind.about.fail_above or "", junit=junit)
         if output.dry_run:
-            from lengthwise.measure.plan import plan_run
+            from lengthwise.measure.dry_run import plan_run
 
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None

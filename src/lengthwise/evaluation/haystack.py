@@ -127,7 +127,7 @@ def labelled_task(
 ) -> Task:
     """A made-up task whose answers are labels of its prompt. A sample is one context, with the same facts everywhere.
 
-    `tell` draws what is told and asked, for some depths in per cent; `seed` tells its draws from those of others.
+    `tell` draws the facts and the questions, at depths in per cent. `seed` keeps its draws apart from other tasks'.
     """
 
     def contexts(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterable[Context]:

@@ -279,8 +279,8 @@ def check_preparation(
 ) -> None:
     """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
 
-    UsageError for packing, padding-free batches, a `max_length` that cuts rows, targets that are chosen anew, or rows
-    without tokens.
+    UsageError for packing, padding-free batches, a `max_length` that cuts rows, rows without tokens, or settings
+    that choose other targets.
     """
     if not isinstance(data_collator, PairCollator):
         return

@@ -71,7 +71,7 @@ def said_of(pair: Pair, found: Results) -> tuple[str, list[str]]:
     """What is said of a pair, and what is wrong with it."""
     if found.kind == "refused":
         wrong = [] if pair.says.refused else ["it is refused"]
-        return found.notes[0], wrong + wrong_words(pair, found.notes[0])
+        return found.notes[0], wrong + wrong_words(pair.says, found.notes[0])
     return " ".join(verdict(found.rows)), wrong_of(pair, found)
 
 

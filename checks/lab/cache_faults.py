@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from checks.lab import caches
-from checks.lab.sides import EQUAL, Base, Pair, Says, Side, loaded
+from checks.lab.sides import EQUAL, UNSEEN, Base, Pair, Says, Side, loaded
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.caches import KV_CACHES
 from lengthwise.subjects.reading import ReadingPath
@@ -161,7 +161,7 @@ PAIRS = (
     Pair("64 stale keys of the last prompt", STALE, through(caches.Stale), windows=4),
     Pair("16 stale keys of the last prompt", STALE, through(caches.Stale, block=16), windows=4),
     _once_read("FP8", through(_Rounds, stored_as=torch.float8_e4m3fn)),
-    _once_read("FP8, bfloat16", through(_Rounds, stored_as=torch.float8_e4m3fn), **_HALF),
+    _once_read("FP8, bfloat16", through(_Rounds, stored_as=torch.float8_e4m3fn), larger=UNSEEN, **_HALF),
     _once_read("8 bits", through(_Rounds, bits=8)),
     _faint("8 bits of the values of one layer", through(_Rounds, bits=8, parts=("values",), only=1)),
     _faint("noise of 0.1 %", through(caches.Noise, size=0.001)),

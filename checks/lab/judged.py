@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from checks.lab.sides import Base, Pair
+from checks.lab.bases import EMBEDDED
+from checks.lab.sides import Base, Pair, Says
 from lengthwise.errors import UsageError
 from lengthwise.measure import Comparison, run
 from lengthwise.report.comparison_verdict import evidence, verdict
@@ -39,14 +40,14 @@ def judged(pair: Pair, base: Base, text: Any) -> Judged:
     except UsageError as error:
         said = f"refused: {error}"
         wrong = [] if pair.says.refused else ["it is refused"]
-        return Judged(said, wrong + wrong_words(pair, said))
+        return Judged(said, wrong + wrong_words(pair.says, said))
     return Judged(" ".join([*verdict(found.rows), *found.notes]), wrong_of(pair, found))
 
 
 def wrong_of(pair: Pair, found: Results) -> list[str]:
     """What is wrong with what is said of a pair that was compared, at places as its lengths were scaled."""
     scale = max(row.length or 0 for row in found.rows) // max(pair.lengths)
-    says, of = pair.says, evidence(found.rows)
+    says, of = says_of(pair, found.model_name), evidence(found.rows)
     assert of is not None
     sentences = " ".join(verdict(found.rows))
     wrong = [] if of.pattern in says.pattern else [f"{of.pattern!r} in place of {' or '.join(says.pattern)}"]
@@ -62,7 +63,12 @@ def wrong_of(pair: Pair, found: Results) -> list[str]:
         wrong.append(f"{back} where the sides are swapped")
     if says.use and of.use not in says.use:
         wrong.append(f"use {of.use} in place of {' or '.join(says.use)}")
-    return wrong + wrong_words(pair, sentences, found.notes)
+    return wrong + wrong_words(says, sentences, found.notes)
+
+
+def says_of(pair: Pair, model_name: str) -> Says:
+    """What must be said of a pair of this model."""
+    return pair.larger if pair.larger and model_name != EMBEDDED else pair.says
 
 
 def swapped(rows: Sequence[Row]) -> list[Row]:
@@ -79,9 +85,9 @@ def swapped(rows: Sequence[Row]) -> list[Row]:
     return [of(row) for row in rows if not row.metric.startswith("benefit")]
 
 
-def wrong_words(pair: Pair, sentences: str, notes: Sequence[str] = ()) -> list[str]:
+def wrong_words(says: Says, sentences: str, notes: Sequence[str] = ()) -> list[str]:
     """What sentences and notes lack, and what should not be in the sentences; whatever the case."""
     lower = sentences.lower()
     both = " ".join([lower, *notes]).lower()
-    missing = [f"no {word!r}" for word in pair.says.words if word.lower() not in both]
-    return missing + [f"{word!r} is said" for word in pair.says.never if word.lower() in lower]
+    missing = [f"no {word!r}" for word in says.words if word.lower() not in both]
+    return missing + [f"{word!r} is said" for word in says.never if word.lower() in lower]

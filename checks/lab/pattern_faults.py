@@ -221,6 +221,8 @@ PAIRS = (
         copies(4096),
         a=copies(64),
         windows=6,
+        # It copies by itself: more of that makes it worse.
+        larger=Says(("growing", "all positions", "from a place"), "worse", never=("cache", "bos")),
     ),
     Pair(
         "the same, one document",

@@ -245,7 +245,13 @@ PAIRS = (
         **SHORT,
     ),
     Pair("tokens 100 and 101 of the prompt are swapped", MOVED, server(reads=_swaps(100, 101)), **SHORT),
-    Pair("tokens 150 and 160 of the prompt are swapped", MOVED, server(reads=_swaps(150, 160)), **SHORT),
+    Pair(
+        "tokens 150 and 160 of the prompt are swapped",
+        MOVED,
+        server(reads=_swaps(150, 160)),
+        larger=Says(("from a place",), place=150, words=("replaced",), never=("bos", "precision")),
+        **SHORT,
+    ),
     Pair("answers waver by 0.5 nats", Says(("unstable",)), server(make=wavers(0.5)), **SHORT),
     Pair("answers waver by 0.2 nats", Says(("unstable",)), server(make=wavers(0.2)), **SHORT),
     Pair(
@@ -270,7 +276,12 @@ PAIRS = (
     Pair("log p of at least -5", BETTER, server(predicts=lambda log_p: log_p.clamp(min=-5)), **SHORT),
     Pair(
         "only tokens of the likeliest 90 %",
-        Says(("all positions", "some tokens", "growing"), "worse", never=(*NEVER, "precision")),
+        Says(
+            ("all positions", "some tokens", "growing"),
+            "worse",
+            words=("filter",),
+            never=(*NEVER, "precision does"),
+        ),
         server(predicts=_likeliest(0.9)),
         **SHORT,
     ),

@@ -84,6 +84,8 @@ class Says:
     refused: bool = False
 
 
+UNSEEN = Says(("equal",), words=("could not have been seen in 16 bits",), never=("differs from A", "less"))
+"""Of what is less than a larger model rounds in 16 bits."""
 EQUAL = Says(("equal",), words=("predicts as A does",), never=("fault", "differs from A", "less"))
 
 
@@ -98,6 +100,7 @@ class Pair:
         dtype, lengths, windows: of the comparison; lengths are multiplied by the base's scale.
         base: which model; see `bases`.
         raw: whether the text is given as characters, which tokenizers may read otherwise.
+        larger: what must be said of a larger model than `tiny-books`, where that is something else.
     """
 
     what: str
@@ -109,6 +112,7 @@ class Pair:
     windows: int = 3
     base: str = "tiny-books"
     raw: bool = False
+    larger: Says | None = None
 
 
 def loaded(

@@ -178,7 +178,7 @@ PAIRS = (
     _everywhere("the last norm is 5 % too large", _final_norm(1.05)),
     _logits("a bias of the head, one token", bias(260, 2.0)),
     _logits("a bias of the head, one token, bfloat16", bias(300, 6.0), "worse", **_HALF),
-    _logits("a bias of the head, one token less likely", bias(300, -2.0)),
+    _logits("a bias of the head, one token less likely", bias(300, -2.0), larger=FEW),
     _logits("a bias of the head, one token, 1 nat, bfloat16", bias(260, 1.0), **_HALF),
     Pair("two rows of the head are swapped", FEW, rows_swapped(True, 260, 300)),
     Pair("two rows of the head are swapped, bfloat16", FEW, rows_swapped(True, 261, 400), **_HALF),

@@ -1,6 +1,7 @@
 """The program of the lab: it resumes, says what is wrong, and its made-up sides are what they say."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from checks.lab import __main__ as lab
 from checks.lab import nulls, table
 from checks.lab.sides import Says
-from lengthwise.results import Results
+from lengthwise.report.comparison_evidence import evidence
+from lengthwise.results import Results, Row
 
 WORDS = ("--model", "tiny-books", "--scale", "1", "--no-nulls", "--only", "noise of 30 %")
 
@@ -47,3 +49,24 @@ def test_rows_keep_the_least_and_the_most_of_a_kind() -> None:
     assert {row.metric: row.value for row in found if row.task == "lab"} == counts | apart
     assert {row.metric: row.value for row in found if row.task == "called"} == {"refused": 1}
     assert {row.arm for row in found} == {"weights"}
+
+
+@pytest.mark.parametrize(("after", "pattern"), [(0.31, "from a place"), (0.15, "some tokens")])
+def test_a_place_among_the_last_tokens_is_found_though_its_bin_is_within_the_tolerance(after, pattern):
+    """The numbers of SmolLM2-135M in bfloat16, with noise in the last 16 of 512 tokens; and with half of it."""
+    numbers = {
+        "difference": 0.0485, "shift": 0.0, "tolerance": 0.0975, "floor_a": 0.065, "floor_b": 0.064, "most_a": 0.25,
+        "most_b": 0.25, "largest": 1.74, "largest_rounding": 1.53, "before": 0.04, "after": after, "top_share": 0.15,
+        "tenth_share": 0.44, "alone_share": 0.36, "one_sided": 0.0,
+    }  # fmt: skip
+    about: Any = {"model": "m", "task": "compare"}
+    rows = [Row(**about, metric=name, length=512, value=value, n=2048) for name, value in numbers.items()]
+    rows += [Row(**about, metric="begins", length=512, value=496.0, ci_low=496.0, ci_high=504.0)]
+    rows += [
+        Row(**about, metric="difference", length=512, position=at, position_end=at + 64, value=mean, n=256)
+        for at, mean in zip(range(0, 512, 64), [0.04] * 7 + [0.074], strict=True)
+    ]
+    found = evidence(rows)
+    assert found is not None
+    assert found.pattern == pattern
+    assert found.place == ((496, 504) if pattern == "from a place" else None)

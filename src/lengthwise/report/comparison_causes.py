@@ -161,14 +161,14 @@ CAUSES: tuple[tuple[str, Applies, str], ...] = (
         "growing",
         lambda seen, at: seen.pattern == "growing",
         "That is long context (another rope base or scaling, positions that drift, errors that add up), or a "
-        "difference of all positions (weights, a mask, tokens before the text, the output) in a model that is less "
-        "sure of late tokens.",
+        "difference of all positions (weights, a mask, tokens before the text, the output or a filter of it) in a "
+        "model that is less sure of late tokens.",
     ),
     (
         "far",
         lambda seen, at: seen.size >= FAR,
         "That is more than precision: other weights, an adapter that was not loaded, another rope base or scaling, a "
-        "mask, or log-probabilities of other tokens or of another base.",
+        "mask, a filter of the output, or log-probabilities of other tokens or of another base.",
     ),
     (
         "flat",

@@ -129,7 +129,10 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         everywhere = kind != "first tokens" and alike_again(seen, allowed, after=0, to_end=True) is None
         if place and not place[0] and everywhere and not moves:
             kind, place, before, size = "all positions", None, 0.0, mean(seen)
-    elif not through and (found := _faint(at, longest, max(floors.values()), 0.1 * tolerance)) is not None:
+    elif found := (
+        (not through and _faint(at, longest, max(floors.values()), 0.1 * tolerance))
+        or (not _few(number) and _last_tokens(at, longest, tolerance))
+    ):
         kind, place, size = "from a place", *found
     elif largest > number("largest_rounding", float("inf")) and not one_sided:
         kind, size = "some tokens", largest
@@ -232,6 +235,17 @@ def _faint(
         return None
     size = _beyond(at, longest, place[0])
     return (place, size) if size > least else None
+
+
+def _last_tokens(
+    at: Mapping[tuple[str, int | None], Row], longest: int, tolerance: float
+) -> tuple[tuple[int, int], float] | None:
+    """(place, size) of a difference of the last tokens, which a whole bin hides: clear in the cells from there on."""
+    begins, before, after = (at.get((name, longest)) for name in ("begins", "before", "after"))
+    clear = value_of(after) > APART * max(tolerance, APART * value_of(before))
+    if begins is None or not begins.ci_low or begins.ci_high is None or not clear:
+        return None
+    return (int(begins.ci_low), int(begins.ci_high)), value_of(after)
 
 
 def _beyond(at: Mapping[tuple[str, int | None], Row], longest: int, place: int) -> float:

@@ -184,7 +184,12 @@ PAIRS = (
     Pair("two rows of the head are swapped, bfloat16", FEW, rows_swapped(True, 261, 400), **_HALF),
     _everywhere("two rows of the embedding are swapped", rows_swapped(False, 260, 300)),
     _everywhere("one head of attention is off", _one_head_off(1, 2)),
-    _everywhere("one head of attention is off, bfloat16", _one_head_off(2, 0), **_HALF),
+    _everywhere(
+        "one head of attention is off, bfloat16",
+        _one_head_off(2, 0),
+        larger=Says((*EVERYWHERE, "first tokens"), words=("other weights",), never=("cache", "window")),
+        **_HALF,
+    ),
     _everywhere("weights that were kept in bfloat16", stored_as(torch.bfloat16)),
     _everywhere("weights that were kept in FP8", stored_as(torch.float8_e4m3fn)),
     _logits("another head", _untied(0.3), "worse"),

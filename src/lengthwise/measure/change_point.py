@@ -78,10 +78,11 @@ def beginning(curve: Sequence[Stretch], tolerance: float) -> tuple[int, int] | N
     between = curve[index:best]
     if sum(part.mean > level for part in between) * 2 < len(between):
         return min(low, curve[index].begin), high
-    # Where in a stretch it begins its mean does not say: what begins may grow. Shortly before it what is not exact
-    # may belong to it.
-    last_exact = first_above(curve, EXACT) or index
-    first = last_exact if 0 < index - last_exact <= _SHORTLY else index
+    # Where in a stretch it begins its mean does not say: what begins may grow. Shortly before it what is above the
+    # tolerance, or the first that is not exact, may belong to it.
+    shortly = range(max(1, index - _SHORTLY), index)
+    inexact = first_above(curve, EXACT)
+    first = next((i for i in shortly if i == inexact or curve[i].mean > tolerance), index)
     return curve[first].begin, curve[index].end
 
 

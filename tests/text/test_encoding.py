@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import encoding, tokenize
-from lengthwise.text.encoding import by_words, in_pieces, skipped_at_a_cut
+from lengthwise.text.encoding import in_pieces, skipped_at_a_cut
 
 PROSE = tiny_text(6_000, seed=3)
 SAMPLE = [tiny_text(2_000), "東京は大きい。とても。", "Straße naïve кот x<=10;\n\tif 3,456.78"]
@@ -127,7 +127,7 @@ TEXTS: dict[str, str] = {
 
 @pytest.fixture
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24, "_READ_TOGETHER": 3, "_KNOWN": 40}
+    small = {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24}
     for name, value in small.items():
         monkeypatch.setattr(encoding, name, value)
     monkeypatch.setattr("lengthwise.text.tokens.LONG", 4_000)
@@ -159,34 +159,6 @@ def test_prose_is_read_in_pieces(name: str):
     assert sum(characters for _, characters in read) == len(PROSE)
     assert len(read) >= len(PROSE) // 2_100
     assert max(longest) < 2_600
-
-
-@pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("name", [name for name, (_, skip) in TOKENIZERS.items() if skip is not None])
-def test_each_word_of_prose_is_read_once(name: str):
-    tokenizer = TOKENIZERS[name][0]()
-    read = list[str]()
-
-    def encode(texts: Any) -> Any:
-        read.extend(texts)
-        return tokenizer(list(texts), add_special_tokens=False, verbose=False).encodings
-
-    found = list(by_words(PROSE, encode, TOKENIZERS[name][1] or 0))
-    assert sum(characters for _, characters in found) == len(PROSE)
-    assert sum(map(len, read)) < len(PROSE) / 3
-    whole = tokenizer(PROSE, add_special_tokens=False, verbose=False).input_ids
-    assert [one for ids, _ in found for one in ids] == whole
-
-
-def test_words_that_do_not_read_alike_together_are_not_read_alone():
-    """A tokenizer that joins two words, which no pattern tells beforehand."""
-    text = " ".join(["the king speaks"] * 200)
-
-    class Encoding:
-        def __init__(self, text: str) -> None:
-            self.ids = [len(each) for each in text.replace("king speaks", "kingspeaks").split()]
-
-    assert list(by_words(text, lambda texts: list(map(Encoding, texts)), 0)) == []
 
 
 def test_a_bar_moves_while_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch):

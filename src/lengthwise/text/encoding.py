@@ -4,9 +4,6 @@ A tokenizer works on words from left to right, and what it makes of a word depen
 begins at a cut, the ids behind it depend on nothing before it. Each piece is read some way beyond its end. A cut is
 right if a token begins there, and both pieces go on with the same ids: then they have found the same words, and go on
 alike. Where they do not, the pieces are joined. A tokenizer that does not work on words gets the whole text.
-
-Most words of a long text come again, so each different one is tokenized once (`by_words`), as long as the first words
-of every piece have the same ids when they are read together.
 """
 
 from __future__ import annotations
@@ -30,26 +27,9 @@ _MARK = re.compile(r"(?<=[^\W\d_])(?=[.,;:!?、。，！？])")
 _ACROSS = re.compile(r"[^▁]▁|[^Ġ]Ġ|\S \S")
 """A token of several words, as SentencePiece and bytes write a space."""
 _WORDS = ("lake", "stone")
-_AT_THE_EDGE = re.compile(r"^[^\W\d_]|[^\W\d_] [^\W\d_]|[^\W\d_]$")
-"""An added token that may change where words begin and end: a letter, or a space between letters."""
-_READ_TOGETHER = 400
-"""Words of each piece that are also read together."""
-_KNOWN = 1 << 18
-"""Different words that are kept at most."""
 
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 """Texts -> their encodings, of `tokenizers`."""
-
-
-def long_text(text: str, encode: Encode, skip: int, tokenizer: Any) -> Iterator[tuple[Sequence[int], int]]:
-    """The ids of a long text, piece by piece, each with its characters."""
-    at = 0
-    if not any(map(_AT_THE_EDGE.search, tokenizer.get_added_vocab())):
-        for own, characters in by_words(text, encode, skip):
-            at += characters
-            yield own, characters
-    # What is left, where the words do not read alike, begins with a word.
-    yield from in_pieces(text, encode, skip, at)
 
 
 def skipped_at_a_cut(tokenizer: Any) -> int | None:
@@ -73,44 +53,9 @@ def skipped_at_a_cut(tokenizer: Any) -> int | None:
     return next((skip for skip, rest in enumerate((spaced, bare)) if whole == begun + rest), None)
 
 
-def by_words(text: str, encode: Encode, skip: int) -> Iterator[tuple[list[int], int]]:
-    """As `in_pieces`, with each different word tokenized once, and checked on some words of each piece.
-
-    Ends at the first piece whose words do not read alike together, or are no words.
-    """
-    known: dict[str, list[int]] = {}
-    start = 0
-
-    def ids(words: Sequence[str]) -> list[int]:
-        return [*itertools.chain.from_iterable(map(known.__getitem__, words))]
-
-    while start < len(text):
-        found = _SPACE.search(text, start + PIECE, start + 2 * PIECE)
-        end = len(text) if found is None else found.start()
-        # The tokenizer adds a space before one that the text begins with.
-        if end - start > 2 * PIECE or (skip and start == 0 and text[0] == " "):
-            return
-        words = _SPACE.split(text[start:end])
-        if max(map(len, words)) > _BEYOND:
-            return
-        known = {} if len(known) > _KNOWN else known
-        new = [word for word in dict.fromkeys(words) if word not in known]
-        some = words[:_READ_TOGETHER]
-        bare = [word[skip * (word[0] == " ") :] for word in (*new, "".join(some))]
-        *each, together = (one.ids for one in encode(bare))
-        known |= zip(new, each, strict=True)
-        if ids(some) != together:
-            return
-        yield ids(words), end - start
-        start = end
-
-
-def in_pieces(text: str, encode: Encode, skip: int, start: int = 0) -> Iterator[tuple[list[int], int]]:
-    """The ids of a text from `start` on, where a word begins, piece by piece, each with its characters.
-
-    `skip` is as `skipped_at_a_cut` says.
-    """
-    size = PIECE
+def in_pieces(text: str, encode: Encode, skip: int) -> Iterator[tuple[list[int], int]]:
+    """The ids of a text, piece by piece, each with its characters. `skip` is as `skipped_at_a_cut` says."""
+    start, size = 0, PIECE
     while start < len(text):
         cuts = [start, *itertools.islice(_cuts(text, start, size), _AT_ONCE)]
         ends = [*cuts[1:], len(text)] if len(cuts) <= _AT_ONCE else cuts[1:]

@@ -151,11 +151,11 @@ def encode(documents: Iterable[str], tokenizer: Any) -> list[NDArray[np.int32]]:
                 ids += map(array, encoded(batch)["input_ids"])
                 moved(sum(map(len, batch)))
                 continue
-            from lengthwise.text.encoding import long_text
+            from lengthwise.text.encoding import in_pieces
 
             for text in batch:
                 pieces = list[Any]()
-                for own, characters in long_text(text, lambda some: encoded(some).encodings, skip, tokenizer):
+                for own, characters in in_pieces(text, lambda some: encoded(some).encodings, skip):
                     pieces.append(array(own))
                     moved(characters)
                 ids.append(np.concatenate(pieces))

@@ -32,7 +32,7 @@ def difference_rows() -> list[Row]:
 def test_every_pattern_of_a_comparison_has_its_words_and_numbers(
     pattern: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Evidence(pattern, "worse", 0.47, (256, 260), None, 0.13, 0.2, "less", True, False, False)
+    seen = Evidence(pattern, "worse", 0.47, (256, 260), None, 0.13, 0.2, "less", True, None, False)
     monkeypatch.setattr(comparison_evidence, "evidence", lambda _: seen)
     monkeypatch.setattr(comparison_verdict, "verdict", lambda _: ["why"])
     found = said(results_of(difference_rows(), side_b={"model": "m", "kv_cache": "quanto-int4"}))

@@ -85,7 +85,7 @@ CAUSES: tuple[tuple[str, Applies, str], ...] = (
     ),
     (
         "moves",
-        lambda seen, at: seen.moves,
+        lambda seen, at: seen.moves is not None,
         "The place moves with the length of the window, as with a rope scaling that depends on it, or a kernel that "
         "fails in the last tokens.",
     ),

@@ -69,8 +69,8 @@ class Evidence(NamedTuple):
     use: Literal["less", "more", "alike", "not clear"]
     cached: bool
     """Whether the tokens that differ were predicted through a cache."""
-    moves: bool
-    """Whether the place moves with the length of the window."""
+    moves: str | None
+    """How the place moves with the length of the window, in a sentence; None if it does not."""
     one_sided: bool
     """Whether nearly all tokens are likelier in B, or less likely."""
 
@@ -97,7 +97,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     shift, size = number("shift"), mean(seen)
     sign = _sign(shift_row, number("one_sided"), number("difference"))
     floors = {side: number(f"floor_{side}") for side in "ab"}
-    moves = moved(rows, at, lengths) is not None
+    moves = moved(rows, at, lengths)
     one_sided = _all_one_sided(at.get(("one_sided", longest)), at["difference", longest])
     through = bool(cached_from) or decoded
     place: tuple[int, int] | None = None
@@ -109,7 +109,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
         rounding = min(number(f"most_{side}", NOISY) for side in beyond) >= NOISY
         unlike = max(floors.values()) >= APART * 2 * min(floors.values())
         kind, size = "undecided" if rounding and not unlike else "unstable", max(floors.values())
-    elif moves or apart is not None:
+    elif moves is not None or apart is not None:
         kind, place, before, size = _pattern(seen, apart or 0, allowed, decoded, max(floors.values()))
         begins = None if decoded else _begins(at, longest, cached_from, max(floors.values()))
         at_first = kind == "first tokens" and before <= tolerance

@@ -11,7 +11,7 @@ from typing import Any
 
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_causes import CAUSES, SIDES
-from lengthwise.report.comparison_curve import difference_curve, moved, tolerances_of
+from lengthwise.report.comparison_curve import difference_curve, tolerances_of
 from lengthwise.report.comparison_evidence import Evidence, Kind, evidence
 from lengthwise.report.comparison_use import used_alike
 from lengthwise.results import Row, percent
@@ -49,10 +49,9 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     seen = evidence(rows)
     if seen is None:
         return []
-    at = _facts(rows, seen)
-    words = words_of(rows, seen)
-    text = _shown(rows, seen, at, words)
-    causes = next(each for _, applies, each in CAUSES if applies(seen, at)).format(**words)
+    at = words_of(rows, seen)
+    text = seen.moves or SHOWN[seen.pattern].format(**at)
+    causes = next(each for _, applies, each in CAUSES if applies(seen, at)).format(**at)
     warmed = ""
     # Not the tolerance: such a server differs from itself, which raises it.
     if at["prefix_cache"] > max(LEAST_WARM, 2 * at["floor_a"]):
@@ -69,29 +68,25 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     return [" ".join(part for part in (text, causes, sees, note, warmed) if part), used_alike(whole)[1]]
 
 
-def _facts(rows: Sequence[Row], seen: Evidence) -> defaultdict[str, float]:
-    """The numbers that sentences and causes ask for; 0 where there is none."""
+def words_of(rows: Sequence[Row], seen: Evidence) -> defaultdict[str, Any]:
+    """What sentences and causes ask for: numbers at the greatest length, 0 where there is none, and their words."""
     whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
     longest = max(row.length or 0 for row in whole)
-    at = defaultdict(float, {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)})
+    at = defaultdict[str, Any](
+        float, {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)}
+    )
     for metric in ("largest", "prefix_cache"):
         at[metric] = max((row.value or 0.0 for row in whole if row.metric == metric), default=0.0)
     curve, tolerances = difference_curve(rows), tolerances_of(rows)
     early = [part for part in curve if part.end <= at["cached_from"]]
     exact = bool(early) and all(p.mean <= tolerances.get((p.begin, p.end), at["tolerance"]) for p in early)
-    at |= {"longest": longest, "exact": float(exact), "mean": mean(curve), "moves": float(seen.moves)}
-    at["decoded"] = float(all(part.begin for part in curve))
-    return at
-
-
-def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
-    """What the sentences by pattern name."""
-    at = _facts(rows, seen)
     low, high = seen.place or (0, 0)
-    longest, apart = int(at["longest"]), high > low
     begin, end = seen.again or (0, 0)
-    return {
-        **at,
+    apart = high > low
+    return at | {
+        "exact": exact,
+        "mean": mean(curve),
+        "decoded": all(part.begin for part in curve),
         "size": seen.size,
         "before": seen.before,
         "low": low,
@@ -121,13 +116,3 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> dict[str, Any]:
         "by_length": "A" if at["by_length_a"] > at["by_length_b"] else "B",
         "otherwise": max(at["by_length_a"], at["by_length_b"]),
     }
-
-
-def _shown(rows: Sequence[Row], seen: Evidence, at: Mapping[str, float], words: Mapping[str, Any]) -> str:
-    """The sentence of the pattern."""
-    if seen.moves:
-        whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
-        places = {(row.metric, row.length): row for row in whole}
-        lengths = sorted({row.length for row in whole if row.metric == "difference" and row.length})
-        return moved(rows, places, lengths) or ""
-    return SHOWN[seen.pattern].format(**words)

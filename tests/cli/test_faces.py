@@ -35,7 +35,7 @@ def test_a_gate_in_json_junit_and_summary(on_text, tmp_path, monkeypatch, above,
     summary = Path("summary.md").read_text()
     assert summary.startswith(f"### {sentence}\n")
     assert ("**failed**" in summary) is not passed
-    assert "| loss | 32 |" in summary
+    assert "| loss | 32 tokens |" in summary
 
 
 def test_a_gate_that_is_not_decided_does_not_pass(lengthwise, model, text):

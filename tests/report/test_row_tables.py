@@ -69,32 +69,24 @@ def test_a_display_is_found_by_the_task_wherever_the_class_is(monkeypatch: pytes
 
 def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:
     rows = [
-        row("sce", 6.9, length=64, ci_low=6.8, ci_high=7.0, n=12, documents=3),
-        row("js", None, length=64),
+        row("sce", 6.9, length=64, ci_low=6.8, ci_high=7.0, n=1200, documents=3),
+        row("js", None, length=64, position=8, position_end=16),
     ]
     table = rows_table(rows)
-    assert list(table.columns) == [
-        "model",
-        "metric",
-        "length",
-        "value [95 % interval]",
-        "unit",
-        "n",
-        "documents",
-    ]
+    assert list(table.columns) == ["metric", "where", "value [95 % interval]", "unit, from"]
     assert list(table.rows) == [
-        ("m", "sce", 64, Estimate(6.9, 6.8, 7.0), "nats", 12, 3),
-        ("m", "js", 64, Estimate(None), "nats", None, None),
+        ("sce", "64 tokens", Estimate(6.9, 6.8, 7.0), "nats, 1,200, 3 documents"),
+        ("js", "64 tokens, positions 8 to 16", Estimate(None), "nats"),
     ]
-    both = rows_table([*rows, Row(model="m", task="limit", metric="benefit", value=1.0, distance=4)])
-    assert "task" in both.columns
-    assert "distance" in both.columns
+    both = rows_table([*rows, Row(model="n", task="limit", metric="benefit", value=1.0, distance=4)])
+    assert list(both.columns)[:3] == ["model", "task", "metric"]
+    assert both.rows[-1][:4] == ("n", "limit", "benefit", "4 back")
 
 
 def test_differences_carry_their_sign() -> None:
     table = rows_table([row("sce", 0.5, length=64, reference="n")])
-    assert table.rows[0][4] == Estimate(0.5, signed=True)
-    assert "reference" in table.columns
+    assert table.rows == [("sce", "64 tokens", "n", Estimate(0.5, signed=True), "nats")]
+    assert list(table.columns)[2] == "against"
 
 
 def test_side_by_side_has_a_column_for_each_model_arm_and_seed() -> None:

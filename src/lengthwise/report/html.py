@@ -23,7 +23,7 @@ from lengthwise.report.tables import (
     cell_text,
     fitted,
     in_order,
-    page_table,
+    rows_table,
     settings_table,
 )
 from lengthwise.results import Results
@@ -83,7 +83,7 @@ def render_page(
 def results_html(results: Results) -> str:
     """A piece of HTML, for a notebook: the sentence of a run, and its headline numbers folded."""
     module: Any = _ENVIRONMENT.get_template("table.html").module
-    shown = module.whole_table(page_table(in_order([row for row in results.rows if row.is_whole])))
+    shown = module.whole_table(rows_table(in_order([row for row in results.rows if row.is_whole])))
     title = escape(said(results).sentence)
     return f"<p><b>{title}</b></p><details><summary>numbers</summary>{shown}</details>"
 

@@ -129,20 +129,20 @@ def _tables(task: str, runs: Sequence[_Run], *, narrow: bool = False) -> list[Ta
     rows = _rows(task, runs)
     plain = [row for row in rows if row.is_headline]
     differences = [row for row in rows if row.is_whole and not row.is_headline]
-    found, draw = [], tables.page_table if narrow else tables.rows_table
+    found = []
     if plain:
         partial = " (partial)" if any(run.results.partial for run in runs) else ""
         intervals = ", with 95 % intervals" if tables.has_intervals(plain) else ""
         about = {"caption": f"{tables.display_of(task).title}{partial}{intervals}"}
         several = len({(row.model, row.arm, row.seed) for row in plain}) > 1
-        table = (tables.side_by_side if several else draw)(plain, **about)
+        table = (tables.side_by_side if several else tables.rows_table)(plain, **about)
         if narrow and len(table.columns) > tables.MOST_COLUMNS:
-            table = tables.page_table(
+            table = tables.rows_table(
                 sorted(plain, key=lambda row: (*map(str, row.place), -(row.value or 0))), **about
             )
         found.append(table)
     if differences:
-        found.append(draw(differences, caption="Paired differences on the same tokens"))
+        found.append(tables.rows_table(differences, caption="Paired differences on the same tokens"))
     return found
 
 
@@ -178,7 +178,7 @@ def _section(task: str, runs: Sequence[_Run]) -> Section:
         notes=[*dict.fromkeys(note for run in runs for note in run.results.notes)],
         details=[
             *_tables(task, runs, narrow=True),
-            *([tables.page_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),
+            *([tables.rows_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),
             *(
                 [Table(columns=("metric", "what it is"), rows=meanings, caption="Metrics")]
                 if meanings

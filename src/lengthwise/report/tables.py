@@ -9,7 +9,7 @@ from typing import Any
 
 from lengthwise.measure.measurement import About
 from lengthwise.measure.table import by_task
-from lengthwise.results import PLACE, Row
+from lengthwise.results import Row
 
 _SCORES = {
     "accuracy": "share of questions with the right answer",
@@ -22,16 +22,8 @@ _SCORES = {
     "average_categories": "mean over categories of the mean of their data sets",
     "average_buckets": "mean over the buckets of length of the mean over data sets",
 }
-# Columns that are shown where any row has a value: fields of a row.
-_BEFORE_VALUE = ("arm", "seed", *PLACE[PLACE.index("length") : PLACE.index("version")], "reference")
-# What tells rows of one metric apart in narrow tables.
+# What tells headline numbers of one metric apart.
 _PLACES = ("length", "distance", "kept")
-_HEADINGS = {
-    "context_other": "other context",
-    "position": "from position",
-    "position_end": "to position",
-    "depth": "depth %",
-}
 _WHERE = {
     "distance": "{:,} back",
     "kept": "{:,} kept",
@@ -207,29 +199,19 @@ def series_names(rows: Sequence[Row]) -> list[str]:
 
 
 def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
-    """One line for each row: model, metric, length, value with its 95 % interval, n, documents.
+    """One line for each row, in few columns: what the number is, where, its value, its unit and what it averages.
 
-    Columns that are empty for all rows (no distance, no arm, ...) are left out.
+    A column that says the same of all rows, or nothing (one model, no paired difference), is left out.
     """
-    shown: dict[str, Sequence[Cell]] = {"model": [row.model for row in rows]}
-    shown |= _metrics(rows, _BEFORE_VALUE)
-    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
-    shown["unit"] = [row.unit for row in rows]
-    shown |= _filled(("n", "documents", "truncated"), rows)
-    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
-
-
-def page_table(rows: Sequence[Row], *, caption: str = "") -> Table:
-    """`rows_table` in at most six columns: the places in one, the unit behind the value, the counts in one."""
     shown: dict[str, Sequence[Cell]] = {}
     if len({*(names := series_names(rows))}) > 1:
         shown["model"] = names
-    shown["metric"] = [row.metric for row in rows]
+    shown |= _metrics(rows)
     for heading, of in (("where", _where), ("against", lambda row: row.reference)):
         if any(cells := [of(row) for row in rows]):
             shown[heading] = cells
-    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
-    shown["unit, from"] = [_from(row) for row in rows]
+    values = "value [95 % interval]" if has_intervals(rows) else "value"
+    shown |= {values: [row_estimate(row) for row in rows], "unit, from": [_from(row) for row in rows]}
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
 
 
@@ -258,7 +240,7 @@ def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
         name if row.seed is None else f"{name}, seed {row.seed}"
         for row, name in zip(rows, series_names(rows), strict=True)
     ]
-    places = {"metric": [row.metric for row in rows], **_filled(_PLACES, rows)}
+    places = {"metric": [row.metric for row in rows], **_places(rows)}
     lines: dict[tuple[Cell, ...], dict[str, Estimate]] = {}
     for row, name, place in zip(rows, names, zip(*places.values(), strict=True), strict=True):
         lines.setdefault(place, {})[name] = row_estimate(row)
@@ -281,7 +263,7 @@ def difference_table(rows: Sequence[Row], *, caption: str = "") -> Table:
         if row.reference is None
     }
     differences = in_order([row for row in rows if row.reference is not None])
-    shown = _metrics(differences, _PLACES)
+    shown = _metrics(differences) | _places(differences)
     shown["run"] = [row.model for row in differences]
     shown["value"] = [plain.get((row.model, *row.place)) for row in differences]
     shown["reference's"] = [plain.get((row.reference, *row.place)) for row in differences]
@@ -316,19 +298,14 @@ def tokens_text(row: Row) -> str:
     return f"{'at least ' if row.at_least else ''}{row.value:,.0f}{ends} tokens"
 
 
-def _metrics(rows: Sequence[Row], places: Sequence[str]) -> dict[str, Sequence[Cell]]:
-    """The first columns: the task if there are several, the metric, and the places that are filled."""
-    shown: dict[str, Sequence[Cell]] = {}
-    if len({row.task for row in rows}) > 1:
-        shown["task"] = [row.task for row in rows]
-    return shown | {"metric": [row.metric for row in rows]} | _filled(places, rows)
+def _metrics(rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
+    """The column of the metrics, after one of the tasks if there are several."""
+    several = len({row.task for row in rows}) > 1
+    tasks = {"task": [row.task for row in rows]} if several else {}
+    return {**tasks, "metric": [row.metric for row in rows]}
 
 
-def _filled(columns: Sequence[str], rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
-    """The columns that have a value in any row; a zero count of cut samples is none."""
-    found: dict[str, Sequence[Cell]] = {}
-    for name in columns:
-        cells = [getattr(row, name) for row in rows]
-        if any(cells) or (name != "truncated" and any(cell is not None for cell in cells)):
-            found[_HEADINGS.get(name, name)] = cells
-    return found
+def _places(rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
+    """The columns of `_PLACES` in which any row has a value."""
+    columns = {name: [getattr(row, name) for row in rows] for name in _PLACES}
+    return {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}

@@ -47,18 +47,13 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
             expected="a model alone, or a model and an adapter in a folder of its own",
             fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
         )
-    index = resolved.file("model.safetensors.index.json")
-    shards: set[str] = set()
-    if index is not None:
-        # A damaged index is named where the weights are loaded.
-        with suppress(ValueError, AttributeError):
-            shards = {*json.loads(index.read_bytes()).get("weight_map", {}).values()}
+    shards = _shards(resolved, "model.safetensors")
     # An index of shards that are gone is no second model: transformers leaves it when it saves fewer.
     if (
         shards
         and "model.safetensors" not in shards
         and resolved.file("model.safetensors") is not None
-        and any(map(resolved.file, sorted(shards)))
+        and any(map(resolved.file, shards))
     ):
         raise UsageError(
             f"{resolved.name} has its weights twice: in model.safetensors, and in the files that its index names",
@@ -246,16 +241,19 @@ def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
 
 def weight_files(resolved: ResolvedModel) -> list[Path]:
     """The files of weights that transformers reads, of a model that was loaded: safetensors before pickles."""
-    for single, index in (("model.safetensors",) * 2, ("pytorch_model.bin",) * 2):
-        index += ".index.json"
-        if (found := resolved.file(single)) is not None:
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (found := resolved.file(name)) is not None:
             return [found]
-        if (found := resolved.file(index)) is not None:
-            shards = set[str]()
-            # A damaged index is named where the weights are loaded.
-            with suppress(ValueError, AttributeError):
-                shards = {*json.loads(found.read_bytes()).get("weight_map", {}).values()}
-            return [each for each in map(resolved.file, sorted(shards)) if each is not None]
+        if shards := _shards(resolved, name):
+            return [each for each in map(resolved.file, shards) if each is not None]
+    return []
+
+
+def _shards(resolved: ResolvedModel, name: str) -> list[str]:
+    """The files that the index of `name` gives; a damaged index is named where the weights are loaded."""
+    index = resolved.file(f"{name}.index.json")
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
+        return [] if index is None else sorted({*json.loads(index.read_bytes())["weight_map"].values()})
     return []
 
 

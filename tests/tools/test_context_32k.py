@@ -67,7 +67,7 @@ def test_why_the_code_has_no_number() -> None:
 def test_every_kept_run_names_its_code_card_and_weights() -> None:
     runs = json.loads((results_folder(ROOT) / "context-32k.json").read_text())["runs"]
     for name, run in runs.items():
-        assert {"code", "gpu", "weights", "packages", "job"} <= run["provenance"].keys(), name
+        assert {"code", "gpu", "weights", "packages"} <= run["provenance"].keys(), name
         assert '"/' not in json.dumps(run)
 
 
@@ -79,7 +79,6 @@ def test_the_kept_pictures_are_of_the_kept_numbers(name: str) -> None:
 
 
 def test_a_run_without_three_documents_is_not_kept(tmp_path: Path) -> None:
-    (tmp_path / "jobs.jsonl").write_text('{"job": "limit-a", "ended": "well", "seconds": 1.0}\n')
     for name, documents in (("limit-a", 3), ("limit-b", 2)):
         row = Row(
             model="/a/m", task="limit", metric="used_up_to", value=64.0, unit="tokens", documents=documents

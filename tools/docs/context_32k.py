@@ -18,8 +18,8 @@ from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
 from lengthwise.report.drawing import Curve, Picture, curve_picture, doubling_axis, token_axis
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row, read_results
-from lengthwise_studies.context_32k.jobs import SCALES
-from lengthwise_studies.context_32k.jobs import TASKS as ASKED
+from lengthwise_studies.context_32k.commands import SCALES
+from lengthwise_studies.context_32k.commands import TASKS as ASKED
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
 from tools.docs.task_tables import against_chance, in_tokens
 
@@ -59,8 +59,6 @@ def keep_study(folder: Path, root: Path, code: str, gpu: str) -> Path:
     """Keep what the tables and pictures read of every run of three documents; five digits, no machine's paths."""
     from tools.docs.doc_tables import _shortened, _without_folders, show
 
-    jobs = [json.loads(line) for line in (folder / "jobs.jsonl").read_text(encoding="utf-8").splitlines()]
-    by_name = {job["job"]: {"ended": job["ended"], "seconds": job["seconds"]} for job in jobs}
     target = results_folder(root) / "context-32k.json"
     for path in sorted((folder / "runs").glob("*/results.json")):
         name, found = path.parent.name, read_results(path)
@@ -74,7 +72,7 @@ def keep_study(folder: Path, root: Path, code: str, gpu: str) -> Path:
             named[part] = {key: value for key, value in named[part].items() if key not in _DROPPED[part]}
         provenance = _shortened(_without_folders(named))
         weights = inputs["model"]["weights"] if "model" in inputs else inputs
-        provenance |= {"code": code, "gpu": gpu, "weights": weights, "job": by_name[name]}
+        provenance |= {"code": code, "gpu": gpu, "weights": weights}
         kept = replace(
             found,
             model_name=_last(found.model_name),

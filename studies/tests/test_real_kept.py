@@ -14,7 +14,8 @@ from lengthwise.report.tables import Estimate
 from lengthwise_studies.claims import NOT_DECIDED, OPPOSITE, OUTSIDE
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.real import claims
-from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, levels, read_kept
+from lengthwise_studies.real.study import REAL
+from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, read_kept
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "studies" / "results" / "real"
@@ -41,15 +42,6 @@ def _difference(
 
 def _loss(setting: str, arm: str, times: float, to: str = PLAIN, metric: str = "loss") -> Difference:
     return _difference(setting, arm, ("perplexity", metric, times, None), to)
-
-
-def test_rows_are_read_compressed_as_they_are_read_plain(tmp_path: Path) -> None:
-    [packed] = [path for path in kept_files(FOLDER) if "seed1" in path.name]
-    plain = tmp_path / "rows-seed1.jsonl"
-    plain.write_bytes(lzma.decompress(packed.read_bytes()))
-    assert kept_files(tmp_path) == [plain]
-    both = [levels(read_kept([file]), "perplexity", "perplexity") for file in (plain, packed)]
-    assert both[0] == both[1]
 
 
 def test_the_rows_name_their_code_and_no_folder() -> None:
@@ -171,7 +163,7 @@ def test_the_claims_compare_the_same_targets_at_two_lengths() -> None:
     """The difference of two lengths is that of the losses, seed by seed, and has an interval over documents."""
     kept = _kept()
     judged = {one.claim.says: one for one in claims.judged(kept)}
-    assert len(judged) == len(claims.CLAIMS) == 14
+    assert len(judged) == len(REAL.claims) == 14
 
     def mean(arm: str, times: int) -> float:
         of = kept.of((YARN, arm), ("perplexity", "loss", 8192 * times, None))

@@ -35,6 +35,7 @@ from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
 from lengthwise_studies.real import claims as real
+from lengthwise_studies.real.study import REAL
 from tools.docs.kept_results import results_folder, runs_of
 from tools.docs.kept_tables import read_kept
 from tools.docs.real_tables import kept_real
@@ -150,7 +151,7 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
     for run, judged in table_runs(root):
         label = ", ".join(filter(None, (run.table.label, run.variant)))
         found.append((label, run.table.in_study or run.table.name, judged))
-    found.append(("SmolLM2-135M, T = 8,192", "python -m lengthwise_studies.real", _on_real(root)))
+    found.append((REAL.label, REAL.name, _on_real(root)))
     assert len({label for label, _, _ in found}) == len(found)
     return found
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from lengthwise.report.tables import Table
 from lengthwise_studies.claims import shown_p
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
-from lengthwise_studies.real.design import LIGHTER
+from lengthwise_studies.real.study import LIGHTER, ON_CLEX, ON_YARN
 from lengthwise_studies.real.table import Kept, difference, kept_files, levels, mean_of, read_kept
 from tools.docs.kept_results import results_folder
 
-YARN, CLEX = "YaRN x4", "CLEX x4"
+YARN, CLEX = ON_YARN.name, ON_CLEX.name
 SHOWN = (
     *((YARN, SCE, PLAIN, times) for times in (0.25, 1, 2, 4)),
     *((YARN, SCE, ENTROPY, times) for times in (1, 2, 4)),

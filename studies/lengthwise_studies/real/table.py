@@ -20,13 +20,13 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.tasks import TASKS
+from lengthwise.measure.perplexity import Perplexity
 from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, students_t
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Row
 from lengthwise_studies.over_seeds import over_seeds
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
-from lengthwise_studies.real.reading import LongPerplexity
 
 Line = tuple[str, str]
 """Setting and arm."""
@@ -65,30 +65,14 @@ class Kept:
 
         return sorted((place for place in found if place[:2] == (task, metric)), key=key)
 
-    def has(self, line: Line, seed: int, task: str) -> bool:
-        """Whether an arm's answers to a task were kept; without a task, its perplexities."""
-        seeds = self.numbers.get(line, {})
-        # The extension alone is read once, for all seeds.
-        places = seeds.get(seed) or seeds.get(None) or {}
-        return any(place[0] == (task or "perplexity") for place in places)
-
     def of(self, line: Line, place: Place) -> dict[int | None, Statistic]:
         """A number of an arm by seed."""
         return {seed: own[place] for seed, own in self.numbers[line].items() if place in own}
 
 
 def kept_files(folder: Path) -> list[Path]:
-    """The files of all seeds: as a run writes them, or compressed."""
-    return sorted(path for end in ("jsonl", "jsonl.xz") for path in folder.glob(f"rows-seed*.{end}"))
-
-
-def _lines(file: Path) -> list[str]:
-    text = (
-        lzma.decompress(file.read_bytes()).decode()
-        if file.suffix == ".xz"
-        else file.read_text(encoding="utf-8")
-    )
-    return text.splitlines()
+    """The files of all seeds."""
+    return sorted(folder.glob("rows-seed*.jsonl.xz"))
 
 
 def read_kept(files: Iterable[Path]) -> Kept:
@@ -97,7 +81,7 @@ def read_kept(files: Iterable[Path]) -> Kept:
     records: dict[tuple[Line, int | None, str], list[dict[str, Any]]] = {}
     bins = 8
     for file in files:
-        for row in map(json.loads, _lines(file)):
+        for row in map(json.loads, lzma.decompress(file.read_bytes()).splitlines()):
             if "head" in row:
                 kept.facts = kept.facts or row["head"]
                 kept.trained = row["head"]["design"]["size"]["trained"]
@@ -126,7 +110,7 @@ def _statistics(kind: str, records: Sequence[dict[str, Any]], bins: int) -> list
     if kind != "perplexity":
         return TASKS[kind].statistics(records)
     lengths = tuple(sorted({record["length"] for record in records}))
-    return LongPerplexity(lengths=lengths, position_bins=bins).statistics(records)
+    return Perplexity(lengths=lengths, position_bins=bins).statistics(records)
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def judged_at(times: int) -> dict[tuple[str, str], Judged]:
         for one in several
         if isinstance(test := one.claim.test, Paired) and test.quantity == loss(times)
         if test.size is not None and test.direction == "lower" and test.steps in (None, STEPS)
-        if one.p is not None and not study.startswith("python")
+        if one.p is not None and study != "real-geometry"
     }
 
 

@@ -128,6 +128,98 @@ def test_the_scores_of_ruler_have_their_length(changed: Any, tmp_path: Path) -> 
     assert (row.metric, row.length, row.value, row.documents) == ("string_match", 4096, 0.4, 5)
 
 
+def _each_sample(change: Callable[[list[dict[str, Any]]], list[Any]]) -> Callable[[Path], None]:
+    """Change the samples of every task."""
+
+    def changed(folder: Path) -> None:
+        for file in folder.glob("samples_*"):
+            rows = change([json.loads(line) for line in file.read_text().splitlines()])
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return changed
+
+
+def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _scores(**given: Any) -> Callable[[Path], None]:
+    """Change a result of tiny_choice, or what stands beside the results."""
+
+    def changed(folder: Path) -> None:
+        [file] = folder.glob("results_*.json")
+        found = json.loads(file.read_text())
+        beside = {name: given.pop(name) for name in [*given] if name in found}
+        found["results"]["tiny_choice"] |= {f"{name},none": value for name, value in given.items()}
+        file.write_text(json.dumps(found | beside))
+
+    return changed
+
+
+def _beside(folder: Path) -> None:
+    [file] = folder.glob("results_*.json")
+    shutil.copy(file, folder / "results_2020-01-01T00-00-00.0.json")
+
+
+def _renamed(folder: Path) -> None:
+    [file] = folder.glob("results_*.json")
+    file.rename(folder / file.name.replace("results_", "mine_"))
+
+
+MEANS = 5
+"""Scores of the recorded output that are means over their samples."""
+OUTPUTS: dict[str, tuple[Callable[[Path], None], int | str, str]] = {
+    "samples that do not name their filter, before 0.4.8": (
+        _each_sample(lambda rows: [_without(row, "filter", "metrics") for row in rows]), MEANS, "",
+    ),
+    "numbers of 32 bits, which are written as text": (
+        _each_sample(lambda rows: [row | {"acc": str(row["acc"])} if "acc" in row else row for row in rows]),
+        MEANS, "",
+    ),
+    "a score as text": (_scores(acc="0.4"), MEANS, ""),
+    "a number that is too large": (_scores(big=10**400), MEANS, "tiny_choice: big is not defined"),
+    "samples that were cut off": (_each_sample(lambda rows: rows[:3]), "3 samples .* had 5", ""),
+    "a sample without a score": (
+        _each_sample(lambda rows: [_without(rows[0], "acc"), *rows[1:]]), MEANS - 2, "there: tiny_choice acc,",
+    ),
+    "a sample whose score is NaN": (
+        _each_sample(lambda rows: [rows[0] | {"acc_norm": math.nan}, *rows[1:]]), MEANS - 1, "acc_norm,",
+    ),
+    "results of another start": (_beside, MEANS, "1 more results"),
+    "results of another name": (_renamed, MEANS, ""),
+    "samples that are there twice": (_each_sample(lambda rows: rows + rows), "is there again", ""),
+    "no document": (_each_sample(lambda rows: [_without(row, "doc_id") for row in rows]), "doc_id", ""),
+    "samples that are numbers": (_each_sample(lambda rows: [3]), "line 1", ""),
+    "replies without scores": (_scores(bypass=999), "--predict_only", ""),
+    "results in a list": (_scores(results=[]), "results is wrong", ""),
+    "a task that is a number": (_scores(results={"one": 3}), "results.one is wrong", ""),
+    "versions that are none": (_scores(versions=None), "versions is wrong", ""),
+}  # fmt: skip
+"""How an output differs from the recorded one; how many scores then have intervals, or the error; a note."""
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_an_output_gives_its_numbers_says_what_lacks_or_is_refused(case, changed, tmp_path):
+    change, expected, note = OUTPUTS[case]
+    folder = changed("one")
+    change(folder)
+    source = next(iter(folder.glob("mine_*")), folder)
+    if isinstance(expected, str):
+        with pytest.raises(UsageError, match=expected):
+            import_lm_eval(source, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        return
+    results = import_lm_eval(source, tmp_path / "run")
+    rows = {(row.task, row.metric): row for row in results.rows}
+    assert sum(row.documents == 5 for row in rows.values()) == expected
+    plain = import_lm_eval(RECORDED / "one", tmp_path / "plain")
+    for row in plain.rows:
+        assert rows[row.task, row.metric].value == row.value
+    assert any(note in each for each in results.notes)
+    if not note:
+        assert results.notes == plain.notes
+
+
 def test_without_samples_there_are_numbers_and_no_intervals(changed: Any, tmp_path: Path) -> None:
     folder = changed("one")
     for file in folder.glob("samples_*"):

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lengthwise.report.figures import loss_by_length
+from lengthwise.report.figures import loss_by_length, loss_by_position
 from lengthwise.report.html import GENERATOR, Section, prose, render_page
 from lengthwise.report.tables import Table
 from tests.report import made_rows as made
@@ -95,6 +95,25 @@ def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
     links = {str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"}
     assert links == {"#section-1", "#section-2", "#section-3"}
     assert links <= {f"#{each}" for each in ids}
+
+
+def test_letters_stand_once_and_each_picture_keeps_its_own() -> None:
+    """What every use shows, in order, is in the page what it is in the pictures as files."""
+    drawn = [loss_by_length(made.perplexity_rows()), loss_by_position(made.perplexity_rows())]
+    pictures = [picture for picture in drawn if picture is not None]
+    page = render_page("T", "a", [Section(title="S", figures=pictures)])
+    files = [svg for picture in pictures for svg in (picture.svg, picture.narrow)]
+    assert shapes_used(page, page) == [shape for svg in files for shape in shapes_used(svg, svg)]
+    assert len(page) < 0.6 * sum(map(len, files))
+    letters = re.findall(r'<path id="letter-\d+" d="([^"]+)"', page)
+    assert 20 < len(letters) == len(set(letters))
+
+
+def shapes_used(svg: str, home: str) -> list[str]:
+    shapes = {
+        name: " ".join(shape.split()) for name, shape in re.findall(r'<path id="([^"]+)" d="([^"]+)"', home)
+    }
+    return [shapes[name] for name in re.findall(r'<use (?:xlink:)?href="#([^"]+)"', svg)]
 
 
 def test_one_section_needs_no_list_of_links() -> None:

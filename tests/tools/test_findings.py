@@ -210,7 +210,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "lowers the loss, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [
             -real(2, ENTROPY), -real(4, ENTROPY)
         ],
-        "correlates by {:.2f} with the loss beyond T; the plain loss at T does by {:.2f}": lambda: [
+        "correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
             with_long("SCE"), with_long("the loss at T")
         ],
         "SCE goes the other way: {:.2f}.": lambda: [
@@ -226,7 +226,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "pretrainings, by {:.3f} nats at 2T and {:.3f} at 4T": lambda: [below_penalty(2), below_penalty(4)],
         "changes below {:.2f} could not have been seen": lambda: [weakest_seen()],
         "After 7,000 steps of pretraining it is again, by {:.3f} nats at T (95 %: {:.3f} to {:.3f})": below_at_t,
-        "its {:.3f} at 2T and {:.3f} at 4T are within noise": lambda: [
+        "Its {:.3f} at 2T and {:.3f} at 4T are within noise": lambda: [
             -fmean(longer(7000, times, to=ENTROPY)) for times in (2, 4)
         ],
         "the term's cost with CLEX at T from {:.3f} to {:.3f} nats": lambda: [

@@ -236,7 +236,7 @@ def curve_picture(
     *,
     name: str,
     title: str,
-    across: str,
+    across: str | Mapping[str, str],
     up: str,
     caption: str,
     words: str = "",
@@ -248,10 +248,11 @@ def curve_picture(
 ) -> Picture | None:
     """The panels that have curves, by heading, in rows of `columns`, with one legend; None if there are none.
 
-    A label has the same colour in all panels. `across` and `up` are what the axes are; the vertical one has one scale
-    for all panels if `share_y`, and begins at 0 in the panels `from_zero`. `words` is what the alternative text says
-    besides the ends of the curves; `levels` get a horizontal line. `dress` is given a panel, its heading and every x
-    of its curves, sets its horizontal axis up, and draws what else belongs into it.
+    A label has the same colour in all panels. `across` and `up` are what the axes are, `across` by heading where
+    panels differ. The vertical axis has one scale for all panels if `share_y`, and begins at 0 in the panels
+    `from_zero`. `words` is what the alternative text says besides the ends of the curves; `levels` get a horizontal
+    line. `dress` is given a panel, its heading and every x of its curves, sets its horizontal axis up, and draws what
+    else belongs into it.
     """
     panels = {heading: curves for heading, curves in panels.items() if curves}
     if not panels:
@@ -269,7 +270,7 @@ def curve_picture(
                 for level in levels:
                     axes.axhline(level, color="#555555", linewidth=0.9)
                 axes.set_title(heading, fontsize=10 if columns == 1 else 9)
-                axes.set_xlabel(across)
+                axes.set_xlabel(across if isinstance(across, str) else across[heading])
             # Only now: a limit set on an axis that panels share would keep later curves out.
             for axes, (heading, curves) in shown:
                 dress(axes, heading, [x for curve in curves for x in curve.x])

@@ -112,7 +112,6 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
 
     def dress(axes: Axes, heading: str, places: Sequence[float]) -> None:
         if heading == benefit:
-            axes.set_xlabel("distance (tokens)")
             drawing.doubling_axis(axes, places, apart=4)
         else:
             drawing.token_axis(axes, places, ticks=4)
@@ -128,7 +127,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
         {heading: curves_of(points[metric], _place, series=names) for heading, metric in panels.items()},
         name=name,
         title="Effective context length",
-        across="context (tokens)",
+        across={excess: "context (tokens)", benefit: "distance (tokens)"},
         up=NATS,
         caption="Vertical lines are the limits, the shade around them their 95 % intervals (bootstrap over "
         "documents); a dotted line is a lower bound, where the measurement ended without finding the limit. "
@@ -156,24 +155,23 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
     sides = [replace(row, model=f"benefit to {row.metric[-1].upper()}") for row in benefits_by_distance(rows)]
     if not difference:
         return None
+    apart, used = "How far apart? Mean |difference|", "Is far context used? Benefit"
 
     def dress(axes: Axes, heading: str, x: Sequence[float]) -> None:
         ticks = [place for place in (16 * 4**step for step in range(12)) if place <= max(x)]
-        drawing.doubling_axis(axes, ticks if heading.startswith("How far") and len(x) > 8 else x)
+        drawing.doubling_axis(axes, ticks if heading == apart and len(x) > 8 else x)
         for row in rows:
-            if heading.startswith("How far") and row.metric == "tolerance" and row.value is not None:
+            if heading == apart and row.metric == "tolerance" and row.value is not None:
                 _level(axes, row, "#555555")
 
     return curve_picture(
         {
-            "How far apart? Mean |difference|": difference,
-            "Is far context used? Benefit": curves_of(
-                sides, attrgetter("distance"), series=[curve.label for curve in difference]
-            ),
+            apart: difference,
+            used: curves_of(sides, attrgetter("distance"), series=[curve.label for curve in difference]),
         },
         name="difference-by-position",
         title="B against A, by position and by distance",
-        across="position, or distance of the passage (tokens)",
+        across={apart: "position (tokens)", used: "distance (tokens)"},
         up=NATS,
         caption="How far apart: 0 is equal, the dashed line the tolerance. Used: what a "
         f"repeated passage is worth to each side. {BANDS}",

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import lengthwise
+from lengthwise.report.inline_svg import with_shared_letters
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import (
     Cell,
@@ -69,7 +70,7 @@ def render_page(
     """
     names = [picture.name for section in sections for picture in section.figures]
     assert len(names) == len(set(names)), f"two pictures of one name (their ids would clash): {sorted(names)}"
-    return _ENVIRONMENT.get_template("page.html").render(
+    page = _ENVIRONMENT.get_template("page.html").render(
         title=title,
         lead=[lead] if isinstance(lead, str) else lead,
         notices=notices,
@@ -78,6 +79,7 @@ def render_page(
         provenance=[settings_table(plain, caption=name) for name, plain in (provenance or {}).items()],
         version=lengthwise.__version__,
     )
+    return with_shared_letters(page)
 
 
 def results_html(results: Results) -> str:

@@ -135,14 +135,13 @@ def _caches(found: Mapping[str, Results]) -> Picture | None:
     worth = [row for row in rows if row.metric == "benefit_b"]
     worth += [replace(row, model=own) for row in found["4-bit"].rows if row.metric == "benefit_a"]
     curves = partial(curves_of, series=[*_CHANGE.values(), own])
+    far = "How far apart?\nMean |difference| from its own cache"
+    used = "Is far context used?\nBenefit of a repeated passage"
     return curve_picture(
-        {
-            "How far apart?\nMean |difference| from its own cache": curves(apart, attrgetter("position_end")),
-            "Is far context used?\nBenefit of a repeated passage": curves(worth, attrgetter("distance")),
-        },
+        {far: curves(apart, attrgetter("position_end")), used: curves(worth, attrgetter("distance"))},
         name="demo-change",
         title="The same tokens through a smaller cache",
-        across="position, or distance of the passage (tokens)",
+        across={far: "position (tokens)", used: "distance (tokens)"},
         up=NATS,
         caption="How far apart: 0 is equal. Used: what a passage is worth that came before, by how far back; 0 means "
         f"that it is not used. {BANDS}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -210,6 +211,23 @@ def verdict_table(
     shown = [name for name, cells in columns.items() if any(cell not in (None, "") for cell in cells)]
     rows = [list(row) for row in zip(*(columns[name] for name in shown), strict=True)]
     return Table(columns=shown, rows=rows, caption=caption, notes=list(notes))
+
+
+def tally(tables: Iterable[Table]) -> list[str]:
+    """A sentence on how many claims have which verdict; nothing of tables without verdicts."""
+    texts = [
+        str(row[table.columns.index("verdict")])
+        for table in tables
+        if "verdict" in table.columns
+        for row in table.rows
+    ]
+    names, count = (*VERDICTS, HOLDS, FAILS, NOT_TRAINED), Counter[str]()
+    for text in texts:
+        # The rest of a verdict is its reason, or what could have been seen.
+        found = (name for name in names if text == name or text.startswith((f"{name} (", f"{name}:")))
+        count[next(found, "in part")] += 1
+    parts = [f"{count[name]} {name}" for name in (*names, "in part") if count[name]]
+    return [f"The verdicts on {len(texts)} claims: {', '.join(parts)}."] if texts else []
 
 
 def rules_table(claims: Iterable[Claim], caption: str = "The rule of each claim") -> Table:

@@ -16,6 +16,7 @@ from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
+from lengthwise_studies.claims import tally
 
 if TYPE_CHECKING:
     from lengthwise_studies.claims import Claim
@@ -136,9 +137,11 @@ def produce_page(
         for picture in section.figures:
             atomic_write_text(out / "figures" / f"{picture.name}.svg", picture.svg + "\n")
     atomic_write_text(out / "figures" / "tables.md", "\n".join(map(to_markdown, tables)))
-    page, lead = out / "report.html", study.lead or sections[0].paragraphs[0]
+    page, lead = out / "report.html", study.lead or sections[0].paragraphs[:1]
     if not study.lead and len(study.parts) == 1:
         # The page says it once.
         sections[0] = replace(sections[0], paragraphs=sections[0].paragraphs[1:])
-    atomic_write_text(page, render_page(study.title, lead, sections, provenance, partial=partial))
+    atomic_write_text(
+        page, render_page(study.title, [*tally(tables), *lead], sections, provenance, partial=partial)
+    )
     return Produced(page, tables)

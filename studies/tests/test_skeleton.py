@@ -3,7 +3,9 @@ from dataclasses import dataclass
 import pytest
 
 from lengthwise.report.html import Section
+from lengthwise.report.tables import Table
 from lengthwise.results import Results
+from lengthwise_studies.claims import tally
 from lengthwise_studies.skeleton import Part, Study, produce_page
 
 
@@ -27,3 +29,23 @@ def test_what_a_page_begins_with(sections, lead, seen, tmp_path):
     part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})
     page = produce_page(Study(title="A study", parts=(part,), lead=lead), tmp_path).page.read_text()
     assert {sentence: page.count(sentence) for sentence in seen} == seen
+
+
+def test_the_verdicts_are_counted_before_anything_else(tmp_path):
+    """Each under its own name, whatever reason follows it; of a rule that is neither, in part."""
+    verdicts = [
+        "reproduced",
+        "not decided (could see 0.1)",
+        "not decided: too few",
+        "holds",
+        "holds for 3 of 10",
+    ]
+    table = Table(columns=("claim", "verdict"), rows=[("c", each) for each in verdicts])
+    said = "The verdicts on 5 claims: 1 reproduced, 2 not decided, 1 holds, 1 in part."
+    assert tally([table]) == [said]
+    assert tally([Table(columns=("claim",), rows=[("c",)])]) == []
+    made = [Section(title="part", paragraphs=["What was done."], tables=[table])]
+    results = Results(kind="sentences", model_name="m", config={}, rows=[])
+    part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})
+    page = produce_page(Study(title="A study", parts=(part,)), tmp_path).page.read_text()
+    assert page.index(said) < page.index("What was done.")

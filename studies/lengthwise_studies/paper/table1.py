@@ -314,7 +314,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     )
     return [
         Section(
-            title="Table 1: does misalignment go with long-context scores?",
+            title="Over models",
             paragraphs=[correlated, of_the_papers_models()],
             tables=[*relations(results).values(), models_table(results)],
             notes=results.notes,

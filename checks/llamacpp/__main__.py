@@ -121,8 +121,8 @@ def folder_of(side: str, length: int, out: Path) -> Path:
 
 def gguf() -> Path:
     """SmolLM2's GGUF file, in its PyPI package."""
-    [(module, file)] = EMBEDDED[NAME].gguf
-    return package_file(module, file, install=EMBEDDED[NAME].install)
+    [(module, file)] = EMBEDDED[NAME]["gguf"]
+    return package_file(module, file, install=EMBEDDED[NAME]["install"])
 
 
 def found(out: Path) -> Results:

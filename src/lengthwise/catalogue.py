@@ -10,18 +10,19 @@ import importlib
 import importlib.util
 import itertools
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lengthwise.alignment.divergences import DIVERGENCES
-from lengthwise.checkpoints.embedded_models import EMBEDDED, EmbeddedModel, made_folder
+from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.errors import MissingError
 from lengthwise.evaluation.tasks import FAMILIES, TASKS
 from lengthwise.files import cache_dir
 from lengthwise.machine import environment
 from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
-from lengthwise.text.embedded_texts import EMBEDDED_CORPORA, EmbeddedCorpus
+from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 from lengthwise.training.recipe import shipped_recipes
 from lengthwise.training.views import VIEWS
 
@@ -31,24 +32,38 @@ STUDIES = "lengthwise_studies"
 def models() -> list[dict[str, str]]:
     """Models that need no download from the hub; `cached` once one has been made."""
     return [
-        _entry(name, one, ready="cached" if made_folder(name) else "made at first use")
+        _entry(
+            name,
+            one,
+            ready="cached" if made_folder(name) else "made at first use",
+            modules=[module for module, _ in one.get("gguf", ())],
+        )
         for name, one in EMBEDDED.items()
     ]
 
 
 def corpora() -> list[dict[str, str]]:
     """Texts that need no download."""
-    return [_entry(name, one, ready="installed") for name, one in EMBEDDED_CORPORA.items()]
+    return [
+        _entry(name, vars(one), ready="installed", modules=one.modules)
+        for name, one in EMBEDDED_CORPORA.items()
+    ]
 
 
-def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> dict[str, str]:
+def _entry(name: str, facts: Mapping[str, Any], *, ready: str, modules: Iterable[str]) -> dict[str, str]:
+    """`modules` are the packages that it is made from."""
     return {
         "name": name,
-        "what": one.description,
-        "licence": one.licence,
-        "state": ready if ready == "cached" or installed(one) else "missing",
-        "made from": one.install,
+        "what": facts["description"],
+        "licence": facts["licence"],
+        "state": ready if ready == "cached" or installed(modules) else "missing",
+        "made from": facts["install"],
     }
+
+
+def installed(modules: Iterable[str]) -> bool:
+    """Whether all of these packages can be found; imports none of them."""
+    return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def recipes() -> list[dict[str, str]]:
@@ -106,11 +121,6 @@ def studies_module(name: str) -> Any:
             fix="in a clone of the repository: pip install ./studies",
         )
     return importlib.import_module(f"{STUDIES}.{name}")
-
-
-def installed(one: EmbeddedModel | EmbeddedCorpus) -> bool:
-    """Whether what an embedded model or corpus is made from can be found; imports none of it."""
-    return all(importlib.util.find_spec(module) is not None for module in one.modules)
 
 
 LISTS = {

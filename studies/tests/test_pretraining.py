@@ -77,7 +77,7 @@ def test_it_begins_at_chance_is_deterministic_and_stops_at_a_loss_that_is_not_fi
 
 def test_the_model_is_the_one_described():
     model = TinyModel().make()
-    assert model.num_parameters() == EMBEDDED["tiny-books"].parameters == 935_040
+    assert model.num_parameters() == EMBEDDED["tiny-books"]["parameters"] == 935_040
     assert model.config.head_dim == 32
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 

@@ -1,6 +1,5 @@
 import hashlib
 import importlib.util
-from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 from tests.gguf_files import write_gguf
 
-GEMMA3_MODULES = EMBEDDED["gemma3-270m"].modules
+GEMMA3_MODULES = [module for module, _ in EMBEDDED["gemma3-270m"]["gguf"]]
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_a_packaged_model_without_its_package(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingError) as caught:
         load(name)
-    assert caught.value.fix == EMBEDDED[name].install
+    assert caught.value.fix == EMBEDDED[name]["install"]
 
 
 @pytest.fixture
@@ -100,11 +99,10 @@ def in_parts(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_bytes(part)
         modules[name] = ModuleSpec(name, None, origin=str(tmp_path / name / "__init__.py"))
-    packaged = replace(
-        EMBEDDED["gemma3-270m"],
-        gguf=(("one", "part"), ("two", "part")),
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
+    packaged = EMBEDDED["gemma3-270m"] | {
+        "gguf": [("one", "part"), ("two", "part")],
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     monkeypatch.setitem(EMBEDDED, "gemma3-270m", packaged)
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: modules.get(name) or found(name))
@@ -121,7 +119,7 @@ def test_a_damaged_part(in_parts: list[Path], cache: Path):
     in_parts[1].write_bytes(in_parts[1].read_bytes()[:-1] + b"x")
     with pytest.raises(MissingError) as caught:
         load("gemma3-270m")
-    assert caught.value.expected == EMBEDDED["gemma3-270m"].sha256
+    assert caught.value.expected == EMBEDDED["gemma3-270m"]["sha256"]
     assert kept(cache) == []
 
 
@@ -150,12 +148,12 @@ def gemma3() -> LoadedModel:
 @pytest.mark.real
 @pytest.mark.skipif(
     made_folder("gemma3-270m") is None and not all(map(importlib.util.find_spec, GEMMA3_MODULES)),
-    reason=f"gemma3-270m is not installed: {EMBEDDED['gemma3-270m'].install}",
+    reason=f"gemma3-270m is not installed: {EMBEDDED['gemma3-270m']['install']}",
 )
 class TestGemma3:
     def test_its_configuration(self, gemma3: LoadedModel) -> None:
         described = gemma3.describe()
-        assert described["parameters"] == EMBEDDED["gemma3-270m"].parameters
+        assert described["parameters"] == EMBEDDED["gemma3-270m"]["parameters"]
         assert described["head"] == "proven"
         assert (described["vocab_size"], described["trained_length"]) == (262_144, 32_768)
         config = gemma3.config

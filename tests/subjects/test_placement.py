@@ -63,7 +63,7 @@ def planned(name: str, method: Literal["nf4", "int8"] | None) -> int:
     """Bytes that a dry run counts for reading a few tokens."""
     subject = Subject(model=name, device="cpu", quantize=method)
     cost = reading_cost(subject, tokens=1, at_once=1, longest=1)
-    return cost.memory_bytes
+    return cost["memory_bytes"]
 
 
 def kept(model: Any, *scales: str) -> int:

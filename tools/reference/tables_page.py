@@ -62,7 +62,13 @@ def _texts_and_models() -> Iterator[str]:
         "the URL of an endpoint.\n"
     )
     rows = (
-        (code(name), plain(one.description), f"{one.parameters:,}", plain(one.licence), code(one.install))
+        (
+            code(name),
+            plain(one["description"]),
+            f"{one['parameters']:,}",
+            plain(one["licence"]),
+            code(one["install"]),
+        )
         for name, one in EMBEDDED.items()
     )
     yield table(["name", "what", "parameters", "licence", "made from"], rows)

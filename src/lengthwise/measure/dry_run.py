@@ -54,7 +54,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     unknown = unknown_cost_of(sides)
     content = given.text_of(measurement, spec, None)
     if unknown is not None:
-        return {"settings": settings, **unknown.to_dict()}
+        return {"settings": settings, **unknown}
     model = outline(spec)
     other = model if len(sides) == 1 else outline(sides[1], tokenizer=model.tokenizer)
     prepared = Prepared(measurement, spec, content, model, other, cache=True)
@@ -72,4 +72,4 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         cached=measurement.about.caches * longest,
         decoded=facts.get("decode_passes", 0),
     )
-    return {"settings": settings, **facts, **cost.to_dict()}
+    return {"settings": settings, **facts, **cost}

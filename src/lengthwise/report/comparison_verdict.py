@@ -72,9 +72,7 @@ def words_of(rows: Sequence[Row], seen: Evidence) -> defaultdict[str, Any]:
     """What sentences and causes ask for: numbers at the greatest length, 0 where there is none, and their words."""
     whole = [row for row in rows if row.is_whole and row.value is not None and row.distance is None]
     longest = max(row.length or 0 for row in whole)
-    at = defaultdict[str, Any](
-        float, {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)}
-    )
+    at = defaultdict(float, {row.metric: row.value or 0.0 for row in whole if row.length in (longest, None)})
     for metric in ("largest", "prefix_cache"):
         at[metric] = max((row.value or 0.0 for row in whole if row.metric == metric), default=0.0)
     curve, tolerances = difference_curve(rows), tolerances_of(rows)

@@ -7,7 +7,6 @@ from lengthwise.subjects.loaded_model import as_model as as_model
 from lengthwise.subjects.loaded_model import load as load
 from lengthwise.subjects.loaded_model import open_model as open_model
 from lengthwise.subjects.pieces import PieceReader as PieceReader
-from lengthwise.subjects.plan import Cost as Cost
 from lengthwise.subjects.reading import Branch as Branch
 from lengthwise.subjects.reading import Predictor as Predictor
 from lengthwise.subjects.reading import Read as Read

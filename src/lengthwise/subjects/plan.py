@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,42 +27,32 @@ from lengthwise.subjects.reading import Want, reading_path
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a run takes of a machine; None where that is not known yet."""
-
-    parameters: int | None = None
-    trainable_parameters: int | None = None
-    device: str | None = None
-    dtype: str | None = None
-    memory_bytes: int | None = None
-    memory_basis: str = _UNKNOWN
-    seconds_at_least: float | None = None
-    seconds_basis: str = _UNKNOWN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; what only some runs have is left out where it is None."""
-        optional = ("trainable_parameters", "device", "dtype")
-        return {
-            name: value for name, value in asdict(self).items() if value is not None or name not in optional
-        }
-
-
+UNKNOWN: dict[str, Any] = {
+    "parameters": None,
+    "memory_bytes": None,
+    "memory_basis": _UNKNOWN,
+    "seconds_at_least": None,
+    "seconds_basis": _UNKNOWN,
+}
+"""What a run takes of a machine, as a dry run shows it, before it is known."""
 _COST_ELSEWHERE = {
-    "endpoint": Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests"),
-    "llama.cpp": Cost(memory_basis="llama.cpp's: the file and its cache", seconds_basis="llama.cpp's"),
+    "endpoint": {
+        "memory_basis": "the server's",
+        "seconds_basis": "the server's, and that of as many requests",
+    },
+    "llama.cpp": {"memory_basis": "llama.cpp's: the file and its cache", "seconds_basis": "llama.cpp's"},
 }
 """What is known of a model whose weights are not loaded here, by its kind."""
 
 
-def unknown_cost(model: str) -> Cost | None:
+def unknown_cost(model: str) -> dict[str, Any] | None:
     """What is known of a model that is made or converted at its first use; None if its configuration is there."""
     if model in EMBEDDED and made_folder(model) is None:
-        return Cost(parameters=EMBEDDED[model].parameters)
-    return Cost() if model.lower().endswith(".gguf") and kind_of(model) == "weights" else None
+        return UNKNOWN | {"parameters": EMBEDDED[model]["parameters"]}
+    return UNKNOWN if model.lower().endswith(".gguf") and kind_of(model) == "weights" else None
 
 
-def unknown_cost_of(sides: Sequence[Subject]) -> Cost | None:
+def unknown_cost_of(sides: Sequence[Subject]) -> dict[str, Any] | None:
     """`unknown_cost` of the first of several subjects that has one; raises if the device of one is not there."""
     for side in sides:
         if side.kind == "weights":
@@ -73,7 +62,7 @@ def unknown_cost_of(sides: Sequence[Subject]) -> Cost | None:
 
 def reading_cost(
     subject: Subject, *, tokens: int, at_once: int, longest: int, cached: int = 0, decoded: int = 0
-) -> Cost:
+) -> dict[str, Any]:
     """The cost of reading `tokens` tokens in all, without gradients.
 
     Args:
@@ -108,19 +97,19 @@ def reading_cost(
         one_by_one = 2 * parameters * decoded / product_rate(device, dtype, one_row=True)
         seconds = round(seconds + one_by_one, 1)
         basis += f"; {one_by_one:.2g} s of it for {decoded:,} passes of one token, at the rate of one row"
-    return Cost(
-        parameters=parameters,
-        device=device,
-        dtype=dtype,
-        memory_bytes=memory,
-        memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
+    return {
+        "parameters": parameters,
+        "device": device,
+        "dtype": dtype,
+        "memory_bytes": memory,
+        "memory_basis": "weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
         f"{'keys and values that are kept; ' if cached else ''}without the libraries' own few hundred MB",
-        seconds_at_least=seconds,
-        seconds_basis=basis,
-    )
+        "seconds_at_least": seconds,
+        "seconds_basis": basis,
+    }
 
 
-def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
+def cost_of_sides(sides: Sequence[Subject], **read: int) -> dict[str, Any]:
     """The cost of reading the same tokens with one model, or with two that are loaded together; as `reading_cost`.
 
     What is known of two costs is added; of models whose weights are elsewhere nothing is.
@@ -128,14 +117,13 @@ def cost_of_sides(sides: Sequence[Subject], **read: int) -> Cost:
     here = [side for side in sides if side.kind == "weights"]
     local = [reading_cost(side, **read) for side in here]
     if not local:
-        return _COST_ELSEWHERE[sides[0].kind]
-    return replace(
-        local[0],
-        memory_bytes=sum(cost.memory_bytes or 0 for cost in local),
-        seconds_at_least=sum(cost.seconds_at_least or 0.0 for cost in local),
+        return UNKNOWN | _COST_ELSEWHERE[sides[0].kind]
+    return local[0] | {
+        "memory_bytes": sum(cost["memory_bytes"] for cost in local),
+        "seconds_at_least": sum(cost["seconds_at_least"] for cost in local),
         # A side that decodes says more.
-        seconds_basis=local[-1 if reading_path(here[-1]).decode else 0].seconds_basis,
-    )
+        "seconds_basis": local[-1 if reading_path(here[-1]).decode else 0]["seconds_basis"],
+    }
 
 
 def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:

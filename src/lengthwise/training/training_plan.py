@@ -14,7 +14,6 @@ from lengthwise.machine import process_count
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.settings import Subject
 from lengthwise.subjects.plan import (
-    Cost,
     bytes_saved,
     layers_to_quantize,
     seconds_at_least,
@@ -47,7 +46,7 @@ def plan(recipe: Recipe, *, devices: int | None = None) -> dict[str, Any]:
     Returns:
         `settings`, `min_context` and `offsets` with their defaults filled in; `micro_batch` samples at a time on one
         of `processes` devices, and `accumulation` of them a step; the tokens that are read (`tokens_per_step`,
-        `tokens_to_run`); the `Cost`, unknown until the model has been made. Only where there is something to tell:
+        `tokens_to_run`); the cost, unknown until the model has been made. Only where there is something to tell:
         `text_not_checked`, `notes`, `host_memory_bytes` (for each device, with offload).
 
     Raises:
@@ -73,7 +72,7 @@ def plan(recipe: Recipe, *, devices: int | None = None) -> dict[str, Any]:
         found["text_not_checked"] = _check_text(recipe)
         cost, host = _cost(recipe, micro, count)
         found["host_memory_bytes"] = host or None
-    return {name: value for name, value in found.items() if value is not None} | cost.to_dict()
+    return {name: value for name, value in found.items() if value is not None} | cost
 
 
 def _check_text(recipe: Recipe) -> str | None:
@@ -105,7 +104,7 @@ def _check_text(recipe: Recipe) -> str | None:
     return None
 
 
-def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[Cost, int]:
+def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[dict[str, Any], int]:
     """The cost on each device, and the bytes of main memory for it."""
     model = recipe_skeleton(recipe, read_config(recipe.model))
     on_gpu = recipe.device == "auto" and torch.accelerator.is_available()
@@ -114,14 +113,14 @@ def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[Cost, int]:
     work = run_operations(recipe, model) // devices
     seconds, basis = seconds_at_least(work, device=str(device), dtype=recipe.precision)
     parameters, trained = parameter_counts(model)
-    cost = Cost(
-        parameters=parameters,
-        trainable_parameters=trained,
-        memory_bytes=memory["device"],
-        memory_basis=BASIS,
-        seconds_at_least=seconds,
-        seconds_basis=basis,
-    )
+    cost = {
+        "parameters": parameters,
+        "trainable_parameters": trained,
+        "memory_bytes": memory["device"],
+        "memory_basis": BASIS,
+        "seconds_at_least": seconds,
+        "seconds_basis": basis,
+    }
     return cost, memory["host"]
 
 

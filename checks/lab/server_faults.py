@@ -244,7 +244,13 @@ PAIRS = (
         server(reads=_forgets_the_middle),
         **SHORT,
     ),
-    Pair("tokens 100 and 101 of the prompt are swapped", MOVED, server(reads=_swaps(100, 101)), **SHORT),
+    Pair(
+        "tokens 100 and 101 of the prompt are swapped",
+        MOVED,
+        server(reads=_swaps(100, 101)),
+        larger=Says(("from a place",), place=100, words=("replaced",), never=("bos", "precision")),
+        **SHORT,
+    ),
     Pair(
         "tokens 150 and 160 of the prompt are swapped",
         MOVED,

@@ -51,22 +51,38 @@ def test_rows_keep_the_least_and_the_most_of_a_kind() -> None:
     assert {row.arm for row in found} == {"weights"}
 
 
+ABOUT: Any = {"model": "m", "task": "compare", "length": 512}
+
+
+def compared_rows(means: list[float], **numbers: float) -> list[Row]:
+    """A comparison of 512 tokens, in bins of 64, and its numbers."""
+    rows = [Row(**ABOUT, metric=name, value=value, n=2048) for name, value in numbers.items()]
+    return rows + [
+        Row(**ABOUT, metric="difference", position=64 * bin, position_end=64 * bin + 64, value=mean, n=256)
+        for bin, mean in enumerate(means)
+    ]
+
+
 @pytest.mark.parametrize(("after", "pattern"), [(0.31, "from a place"), (0.15, "some tokens")])
 def test_a_place_among_the_last_tokens_is_found_though_its_bin_is_within_the_tolerance(after, pattern):
     """The numbers of SmolLM2-135M in bfloat16, with noise in the last 16 of 512 tokens; and with half of it."""
-    numbers = {
-        "difference": 0.0485, "shift": 0.0, "tolerance": 0.0975, "floor_a": 0.065, "floor_b": 0.064, "most_a": 0.25,
-        "most_b": 0.25, "largest": 1.74, "largest_rounding": 1.53, "before": 0.04, "after": after, "top_share": 0.15,
-        "tenth_share": 0.44, "alone_share": 0.36, "one_sided": 0.0,
-    }  # fmt: skip
-    about: Any = {"model": "m", "task": "compare"}
-    rows = [Row(**about, metric=name, length=512, value=value, n=2048) for name, value in numbers.items()]
-    rows += [Row(**about, metric="begins", length=512, value=496.0, ci_low=496.0, ci_high=504.0)]
-    rows += [
-        Row(**about, metric="difference", length=512, position=at, position_end=at + 64, value=mean, n=256)
-        for at, mean in zip(range(0, 512, 64), [0.04] * 7 + [0.074], strict=True)
-    ]
-    found = evidence(rows)
+    rows = compared_rows(
+        [0.04] * 7 + [0.074], difference=0.0485, shift=0.0, tolerance=0.0975, floor_a=0.065, floor_b=0.064,
+        most_a=0.25, most_b=0.25, largest=1.74, largest_rounding=1.53, before=0.04, after=after, top_share=0.15,
+        tenth_share=0.44, alone_share=0.36, one_sided=0.0,
+    )  # fmt: skip
+    found = evidence([*rows, Row(**ABOUT, metric="begins", value=496.0, ci_low=496.0, ci_high=504.0)])
     assert found is not None
     assert found.pattern == pattern
     assert found.place == ((496, 504) if pattern == "from a place" else None)
+
+
+@pytest.mark.parametrize(("shift", "pattern"), [(8.2e-6, "equal"), (8.2e-5, "all positions")])
+def test_what_float32_rounds_in_the_sum_over_a_vocabulary_is_no_difference(shift, pattern):
+    """SmolLM2-135M in float64 beside float32: the sum over its 49,152 rows is a little too small in float32."""
+    rows = compared_rows(
+        [shift] * 8, difference=shift, shift=shift, tolerance=1e-4, floor_a=2e-6, floor_b=1e-14, most_a=2e-3,
+        most_b=1e-9, largest=3.7e-5, largest_rounding=1e-2, one_sided=0.99,
+    )  # fmt: skip
+    assert (found := evidence(rows)) is not None
+    assert found.pattern == pattern

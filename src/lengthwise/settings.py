@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Lt
@@ -120,19 +119,9 @@ def kind_of(model: str) -> Kind:
     return "llama.cpp" if model.startswith("llama.cpp:") else "weights"
 
 
-@dataclass(frozen=True)
-class _Takes:
-    """Marks a field of `Subject`: the kinds of subject that take it. All others refuse it."""
-
-    kinds: tuple[Kind, ...]
-
-
-_WEIGHTS = _Takes(("weights",))
-_ENDPOINT = _Takes(("endpoint",))
-_GGUF = _Takes(("llama.cpp",))
-_NO_ENDPOINT = _Takes(("weights", "llama.cpp"))
-_NO_WEIGHTS = _Takes(("endpoint", "llama.cpp"))
-_ALL = _Takes(tuple(KINDS))
+# Marks of fields of `Subject`: the kinds of subject that take it. All others refuse it.
+_WEIGHTS, _ENDPOINT, _GGUF = ("weights",), ("endpoint",), ("llama.cpp",)
+_NO_ENDPOINT, _NO_WEIGHTS, _ALL = _WEIGHTS + _GGUF, _ENDPOINT + _GGUF, tuple(KINDS)
 
 
 class TextOptions(Settings):
@@ -232,11 +221,11 @@ class Subject(ServerOptions, TextOptions):
         return Subject(**{**taken, "model": model})
 
 
-TAKEN_BY = {
-    name: mark.kinds
+TAKEN_BY: dict[str, tuple[Kind, ...]] = {
+    name: mark
     for name, field in Subject.model_fields.items()
     for mark in field.metadata
-    if isinstance(mark, _Takes)
+    if isinstance(mark, tuple)
 }
 """By the settings of a model: the kinds of subject that take it."""
 

@@ -36,7 +36,6 @@ def misalignment_parts(rows: Sequence[Row]) -> Picture | None:
         rows,
         "misalignment",
         {sharpness: "entropy", disagreement: "jeffreys"},
-        "length",
         name="misalignment-parts",
         title="What SCE is made of, by length",
         across="longest context L (tokens)",
@@ -68,7 +67,6 @@ def loss_by_length(rows: Sequence[Row]) -> Picture | None:
         rows,
         "perplexity",
         {"": "loss"},
-        "length",
         name="loss-by-length",
         title="Loss by context length",
         across="context length (tokens)",
@@ -239,13 +237,11 @@ def picture_of(results: Results, name: str | None) -> Figure:
     return pictures[name]
 
 
-def _by_number(
-    rows: Sequence[Row], task: str, panels: Mapping[str, str], field: str, **about: Any
-) -> Picture | None:
-    """Headline numbers by a field of their rows; `panels`: heading -> metric, all of them needed."""
-    chosen = [row for row in rows if row.task == task and row.is_headline and getattr(row, field)]
+def _by_number(rows: Sequence[Row], task: str, panels: Mapping[str, str], **about: Any) -> Picture | None:
+    """Headline numbers by length; `panels`: heading -> metric, all of them needed."""
+    chosen = [row for row in rows if row.task == task and row.is_headline and row.length]
     curves = {
-        heading: curves_of([row for row in chosen if row.metric == metric], attrgetter(field))
+        heading: curves_of([row for row in chosen if row.metric == metric], attrgetter("length"))
         for heading, metric in panels.items()
     }
     return curve_picture(curves, **about) if all(curves.values()) else None

@@ -95,6 +95,7 @@ CORE = (
     "tests/training/test_adapters.py",
     "tests/training/test_pair_windows.py",
     "tests/training/test_trainer.py",
+    "tests/training/test_trainer_refuses.py",
     "tests/training/test_training_run.py",
     "studies/tests/synthetic",
 )

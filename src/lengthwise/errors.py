@@ -20,8 +20,8 @@ EXIT_CODES = {
     2: "Wrong usage or configuration.",
     3: "Something needed is missing: a model, data, an optional package.",
     THRESHOLD_CROSSED: "A measured value crossed the threshold given with `--fail-above` or `--fail-use`.",
-    UNDECIDED: "A threshold could not be decided: the difference is within rounding, or A has no clear benefit that "
-    "B could lose.",
+    UNDECIDED: "A threshold could not be decided: the difference is within rounding, the loss of use may be noise "
+    "between documents, A has no clear benefit that B could lose, or a side differs from itself.",
     130: "Stopped with Ctrl-C; finished samples are kept.",
     TERMINATED: "Stopped with SIGTERM; finished samples are kept.",
 }

@@ -72,8 +72,8 @@ OWN = {
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""
 _SCALES = (
-    "The size: default; laptop, which is smaller for some studies of sparsity and the same otherwise; or smoke, "
-    "which only shows that a study runs. The paper's tables have laptop-smollm2, gpu, paper too."
+    "The size. laptop is smaller than default for some studies of sparsity; smoke only shows that a study runs. The "
+    "paper's tables also have laptop-smollm2, gpu and paper."
 )
 
 

@@ -110,11 +110,12 @@ def test_letters_stand_once_and_each_picture_keeps_its_own() -> None:
 
 
 def shapes_used(svg: str, home: str) -> list[str]:
-    shapes = {
-        name: " ".join(shape.split()) for name, shape in re.findall(r'<path id="([^"]+)" d="([^"]+)"', home)
-    }
-    # A space has no shape.
-    return [shapes.get(name, "") for name in re.findall(r'<use (?:xlink:)?href="#([^"]+)"', svg)]
+    """The outlines behind every use, to a hundredth of a point; a space has none."""
+    shapes = dict(re.findall(r'<path id="([^"]+)" d="([^"]+)"', home))
+    used = (
+        " ".join(shapes.get(name, "").split()) for name in re.findall(r'<use (?:xlink:)?href="#([^"]+)"', svg)
+    )
+    return [re.sub(r"(\.\d\d)\d+", r"\1", shape) for shape in used]
 
 
 def test_one_section_needs_no_list_of_links() -> None:

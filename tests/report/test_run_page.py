@@ -100,6 +100,16 @@ def test_a_task_without_a_presentation_is_tabled(write_run: WriteRun) -> None:
     assert "tokens 512" in text
 
 
+def test_a_note_of_two_parts_is_read_once_below_both(write_run: WriteRun) -> None:
+    rows = [
+        Row(model="m", task=task, metric="accuracy", value=0.5, unit="share")
+        for task in ("chains_0", "chains_1")
+    ]
+    text = text_of(build_report([write_run("a", kind="eval", rows=rows, notes=["Six samples only."])]))
+    assert text.count("Six samples only.") == 1
+    assert "Chains 1 Six samples only." in text
+
+
 def test_differences_have_a_table(write_run: WriteRun) -> None:
     row = made.estimate(
         -0.05,

@@ -105,10 +105,10 @@ def difference(
 ) -> int | None:
     """Which differences between runs are more than noise?
 
-    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
-    and p-values corrected for all headline numbers (Holm); points of curves by distance are shown, and tested only
-    with --metric. Runs on different tokens are refused. Two runs of
-    `lengthwise compare MODEL --out RUN` are compared as their models would be, with --fail-above and --fail-use.
+    Paired differences on the same items (tokens, windows, questions). Intervals are by bootstrap over documents,
+    p-values are corrected for all headline numbers (Holm). Points of curves by distance are tested only with
+    --metric. Runs on different tokens are refused. Two runs of `lengthwise compare MODEL --out RUN` are compared as
+    their models would be, with --fail-above and --fail-use.
 
     Args:
         runs: Run folders (what --out named).

@@ -22,13 +22,13 @@ AsJson = Annotated[bool, Parameter("--json", help="Print JSON alone on standard 
 _VERBOSE = "Print the full table, and the traceback of an error."
 Verbose = Annotated[bool, Parameter(["--verbose", "-v"], help=_VERBOSE, group=_OUTPUT)]
 _ABOVE = Parameter(
-    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this, "
-    "with 5 if it is above but within rounding.",
+    help="Exit with 4 if the difference (not its interval) is above this at any length or range of positions. Exit "
+    "with 5 if it is above, but within rounding.",
 )
 Above = Annotated[float | None, _ABOVE]
 _USE = Parameter(
-    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance; with 5 if "
-    "none is clear, or the loss may be noise between documents.",
+    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance. Exit with 5 "
+    "if no benefit is clear, or the loss may be noise between documents.",
 )
 Use = Annotated[float | None, _USE]
 _JUNIT = Parameter(metavar="FILE", help="Write the gates to FILE as test cases, in the form of JUnit.")

@@ -52,8 +52,8 @@ _MOST_ELSEWHERE = 0.5
 class Limit(LimitNumbers):
     """Where does the useful context end, on this text?
 
-    Two numbers without labels: up to which length all context predicts no worse than its most recent tokens alone
-    (sound), and up to which distance a repeated passage is still recognised (used).
+    Two numbers, without labels. Sound: up to this length all context predicts no worse than its most recent tokens
+    alone. Used: up to this distance a repeated passage is still recognised.
     """
 
     about = About(

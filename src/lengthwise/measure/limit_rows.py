@@ -125,8 +125,8 @@ class LimitNumbers(WindowMeasurement):
         repetitive = sum(item.facts["repetitive"] for item in items)
         if repetitive:
             found.append(
-                f"In {repetitive} of {len(items)} windows a passage occurs elsewhere too, so that a copy does not "
-                "show how far back context is used. For this, such windows do not count."
+                f"In {repetitive} of {len(items)} windows a passage occurs elsewhere too: a copy of it does not "
+                "show how far back context is used. Such windows do not count for that."
             )
         return found + every
 

@@ -272,7 +272,7 @@ class LongPpl(WindowMeasurement):
         if trained is not None and trained < self.max_length:
             notes.append(
                 f"The evaluator was trained for {trained} tokens, so its key tokens in texts of "
-                f"{self.max_length} are no guide to what needs far context."
+                f"{self.max_length:,} tokens do not show what needs far context."
             )
         if records and not any(record["key_tokens"] for record in records):
             notes.append("LongPPL is not defined: no token of these texts needs far context.")

@@ -58,7 +58,14 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     notices = [
         f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
     ]
-    sections = [_section(task, of_task) for task, of_task in parts.items()]
+    # Below the last of its parts, the notes of a run are read once.
+    last = {run.label: task for task, of_task in parts.items() for run in of_task}
+    sections = [
+        _section(
+            task, of_task, [note for run in of_task if last[run.label] == task for note in run.results.notes]
+        )
+        for task, of_task in parts.items()
+    ]
     page = render_page(
         title,
         lead,
@@ -167,7 +174,7 @@ def _ranked(runs: Sequence[_Run], says: Sequence[Said]) -> str:
     return f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit}): {values}."
 
 
-def _section(task: str, runs: Sequence[_Run]) -> Section:
+def _section(task: str, runs: Sequence[_Run], notes: Sequence[str]) -> Section:
     rows, display = _rows(task, runs), tables.display_of(task)
     shown = {row.metric for row in rows}
     meanings = [(metric, text) for metric, text in display.metrics.items() if metric in shown]
@@ -175,7 +182,7 @@ def _section(task: str, runs: Sequence[_Run]) -> Section:
         title=display.title,
         paragraphs=[text for text in [tables.questions().get(task, "")] if text],
         figures=_pictures(task, runs),
-        notes=[*dict.fromkeys(note for run in runs for note in run.results.notes)],
+        notes=[*dict.fromkeys(notes)],
         details=[
             *_tables(task, runs, narrow=True),
             *([tables.rows_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else []),

@@ -156,7 +156,7 @@ def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:
         if isinstance(value, Mapping):
             rows += [(f"{key}.{inner}", text) for inner, text in settings_table(value).rows]
         elif isinstance(value, (list, tuple)):
-            rows.append((key, ", ".join(map(str, value))))
+            rows.append((key, ", ".join(map(str, value)) or "none"))
         else:
             rows.append((key, "none" if value is None else str(value)))
     return Table(columns=("setting", "value"), rows=rows, caption=caption)

@@ -82,7 +82,10 @@ def _depths(rows: Sequence[Row]) -> list[str]:
     depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})[-9:]
     if len(depths) < 2:
         return []
-    lines = ["  depth" + "".join(f"{length:>8}" for length in lengths) + "  tokens; per cent"]
+    lines = [
+        f"  {rows[0].task}: per cent, by the depth of the answer",
+        "  depth" + "".join(f"{length:>8,}" for length in lengths) + "  tokens",
+    ]
     for depth in depths:
         own = (cells.get((depth, length)) for length in lengths)
         shares = ("" if row is None else f"{100 * _number(row):.0f}" for row in own)

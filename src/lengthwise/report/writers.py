@@ -64,7 +64,12 @@ def to_rich(table: Table, *, width: int) -> RichTable:
     least = [
         min(
             _LONGEST,
-            max(len(piece.strip()) for text in column for piece in _pieces(text, joints=not numbers)),
+            max(
+                len(piece.strip())
+                for text in column
+                # What the first column names is typed, so it stays whole.
+                for piece in _pieces(text, joints=not numbers and column is not texts[0])
+            ),
         )
         for column, numbers in zip(texts, numeric, strict=True)
     ]

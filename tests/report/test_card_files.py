@@ -1,0 +1,157 @@
+"""What a card writes besides its picture, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub.repocard_data import model_index_to_eval_results
+
+from lengthwise.cli.main import run
+from lengthwise.errors import UsageError
+from lengthwise.report.card import card_of, model_index
+from lengthwise.report.card_drawing import (
+    markdown,
+    shapes,
+    svg,
+)
+from lengthwise.results import Results
+from lengthwise.testing import save_tiny_model, tiny_text
+from tests.report.card_runs import LEAST, LENGTH, OPEN, SOUND, USED, compare, limit
+from tools.docs.cards import CARD, readme_card
+from tools.docs.kept_results import kept_run
+
+
+def test_the_markdown_has_bars_and_numbers() -> None:
+    text = markdown(card_of([limit(SOUND, OPEN)], [compare()]))
+    assert text.startswith(
+        "### m: claimed 8,192 tokens, sound up to 10,496 [10,368, 10,752], used up to 7,298 [4,096, open].\n"
+    )
+    bars = {line.split("  ")[0]: line for line in text.splitlines() if "█" in line}
+    # Of 40 signs for 16,384 tokens.
+    assert bars["claimed"].count("█") == 20
+    assert (bars["sound up to"].count("█"), bars["sound up to"].count("░")) == (25, 1)
+    assert (bars["used up to"].count("█"), bars["used up to"].count("→")) == (10, 1)
+    assert "█  +0.0120 [0.0100, 0.0142]" in text.replace("░", "█")
+    assert "?" in markdown(card_of([limit(SOUND, None)]))
+    alone = card_of([], [compare()])
+    _, _, below, *_ = markdown(alone).splitlines()
+    assert below == "Nats per token apart, by position:", "the verdict is in the sentence"
+
+
+def test_the_badge_has_intervals_too() -> None:
+    assert (
+        card_of([limit(LEAST, OPEN)]).badge
+        == "sound to ≥ 16,384 [16,256, open] · used to 7,298 [4,096, open]"
+    )
+    assert (
+        card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used to an unknown length"
+    )
+    assert card_of([], [compare()]).badge == "0.200 [0.170, 0.233] nats apart"
+    assert card_of([], [compare(floor=1.0)]).badge == "not decided"
+
+
+def test_the_hub_reads_the_metadata() -> None:
+    plain = yaml.safe_load(model_index(limit(LEAST, USED, model="a/b")))
+    name, found = model_index_to_eval_results(plain["model-index"])
+    assert name == "b"
+    assert [(each.metric_type, each.metric_value, each.dataset_name) for each in found] == [
+        ("sound_up_to", LENGTH, "books"),
+        ("used_up_to", 7298, "books"),
+    ]
+    assert found[0].metric_args == {"ci_low": LENGTH - 128.0, "at_least": True}
+    assert found[1].metric_args == {"ci_low": 4096.0, "ci_high": 8192.0}
+    [_, unended] = yaml.safe_load(model_index(limit(SOUND, OPEN)))["model-index"][0]["results"][0]["metrics"]
+    assert (unended["value"], unended["args"]) == (7298, {"ci_low": 4096.0})
+    [only] = yaml.safe_load(model_index(limit(SOUND, None)))["model-index"][0]["results"]
+    assert [metric["type"] for metric in only["metrics"]] == ["sound_up_to"]
+
+
+ELSEWHERE = limit(SOUND, USED)
+ELSEWHERE.provenance["text"] = {"corpus": "code", "corpus_fingerprint": "other"}
+LOOSE = replace(limit(SOUND, USED), config={"model": "m", "tolerance": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("limits", "comparisons", "problem"),
+    [
+        ([], [], "there are 0 runs of limit and 0 of compare"),
+        ([limit()] * 3, [], "there are 3 runs of limit"),
+        ([limit()], [compare()] * 3, "and 3 of compare"),
+        ([], [compare()] * 2, "there are 0 runs of limit and 2 of compare"),
+        ([limit(), ELSEWHERE], [], "different texts"),
+        ([limit(), LOOSE], [], "different settings"),
+        ([limit()], [compare(weights="other")], "'m with a 4-bit cache' is of other weights"),
+    ],
+)
+def test_runs_that_do_not_belong_together_are_refused(
+    limits: list[Results], comparisons: list[Results], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem) as error:
+        card_of(limits, comparisons)
+    assert error.value.expected
+    assert error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["RUN", "--windows", "4"], "there is no model to measure, and windows is given"),
+        (["RUN", "--text", "books"], "there is no model to measure, and text is given"),
+        (["PPL"], "holds a run of 'ppl'"),
+        (["PARTIAL"], "holds an unfinished run of 'limit'"),
+        (["gone"], "gone is no run folder"),
+        (["a", "b", "c", "--out", "OUT"], "a, b, c are no run folders"),
+    ],
+)
+def test_the_command_refuses(
+    write_run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], problem: str
+) -> None:
+    kept = {"RUN": ("limit", False), "PPL": ("ppl", False), "PARTIAL": ("limit", True)}
+    places = {"OUT": str(tmp_path / "out")} | {
+        name: str(write_run(name, kind=kind, rows=limit(SOUND, USED).rows, partial=partial))
+        for name, (kind, partial) in kept.items()
+    }
+    assert run(["card", *(places.get(each, each) for each in options)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert problem in lines[0]
+    assert [line.partition(":")[0] for line in lines[1:]] == ["expected", "fix"]
+    assert not list(tmp_path.rglob("card"))
+
+
+def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save_tiny_model(tmp_path / "tiny")
+    (tmp_path / "text").mkdir()
+    for index in range(4):
+        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    out = tmp_path / "out"
+    small = ["--text", str(tmp_path / "text"), "--max-length", "256", "--reference", "32", "--windows", "4"]
+    words = ["card", str(model), *small, "--out", str(out)]
+    assert run(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("tiny: claimed 128 tokens, ")
+    files = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
+    assert shown[1:] == [str(out / name) for name in files]
+    before = {name: (out / name).read_bytes() for name in files}
+    stamp = (out / "limit" / "samples.jsonl").stat().st_mtime_ns
+    assert run(words) == 0
+    assert (out / "limit" / "samples.jsonl").stat().st_mtime_ns == stamp
+    assert {name: (out / name).read_bytes() for name in files} == before
+    # The run that was kept is enough, and its card lies in it.
+    assert run(["card", str(out / "limit")]) == 0
+    assert (out / "limit" / "card" / "card.svg").read_bytes() == before["card.svg"]
+
+
+def test_the_card_of_the_readme_is_of_the_kept_numbers() -> None:
+    root = Path(__file__).parents[2]
+    card = readme_card(root)
+    assert (root / CARD).read_text() == svg(shapes(card), card.sentence)
+    readme = (root / "README.md").read_text()
+    assert f"]({CARD})" in readme
+    kept = {row.metric: row for row in kept_run(root, "limit-smollm2").rows}
+    lines = {line.label: line for line in card.rows[0][0].lines}
+    for label, metric in (("sound up to", "sound_up_to"), ("used up to", "used_up_to")):
+        row, line = kept[metric], lines[label]
+        assert (line.value, line.low, line.high) == (row.value, row.ci_low, row.ci_high)
+        assert line.text in readme

@@ -133,10 +133,13 @@ class SampleLog(dict[str, dict[str, Any]]):
             record = json.loads(text + b"}")
             key, form = record.pop("key", None), record.pop("form", 1)
             if form != self._form:
-                raise other_version(str(path), f"line {number} is of form {form}, not {self._form}")
+                raise other_version(
+                    f"the samples of {path}", f"line {number} is of form {form}, not {self._form}"
+                )
             if key is None or key in self:
                 raise other_version(
-                    str(path), f"line {number} has {'no key' if key is None else f'{key} again'}"
+                    f"the samples of {path}",
+                    f"line {number} has {'no key' if key is None else f'{key} again'}",
                 )
             self[key] = record
         if len(whole) < len(data):
@@ -144,22 +147,24 @@ class SampleLog(dict[str, dict[str, Any]]):
 
 
 @contextlib.contextmanager
-def of_this_version(where: str) -> Iterator[None]:
-    """Inside, samples that were kept are read: UsageError where they lack a field, or have it in another form."""
+def of_this_version(what: str) -> Iterator[None]:
+    """Inside, what a run kept is read: UsageError where it lacks something, or has it in another form."""
     try:
         yield
     except LengthwiseError:
         raise
-    except (LookupError, TypeError, ValueError) as error:
-        raise other_version(where, reason(error)) from error
+    except (
+        LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, StopIteration
+    ) as error:  # fmt: skip
+        raise other_version(what, f"{type(error).__name__}: {reason(error)}") from error
 
 
-def other_version(where: str, what: str) -> UsageError:
-    """The error for kept samples that this version cannot sum; `what` is wrong with them."""
+def other_version(what: str, lacks: str) -> UsageError:
+    """The error for what a run kept and this version cannot read."""
     return UsageError(
-        f"the samples of {where} are of another version of lengthwise: {what}",
-        expected="samples with every field that the numbers are made from",
-        fix="measure again, with --overwrite or another --out",
+        f"{what} are of another version of lengthwise, or were changed: {lacks}",
+        expected="a run as this version keeps it",
+        fix="measure again, with --overwrite or another --out; --verbose shows what was read",
     )
 
 

@@ -102,6 +102,16 @@ def test_other_questions_and_settings_are_not_compared(changed: Any, tmp_path: P
     import_lm_eval(other, tmp_path / "other")
     with pytest.raises(UsageError, match="not of the same items"):
         difference_of_runs([tmp_path / "one", tmp_path / "other"])
+    import_lm_eval(
+        changed("version", lambda found: found["versions"].update(tiny_choice=9)), tmp_path / "version"
+    )
+    with pytest.raises(UsageError, match="not of the same items"):
+        difference_of_runs([tmp_path / "one", tmp_path / "version"])
+    import_lm_eval(changed("cut", lambda found: found.update(max_length=17)), tmp_path / "cut")
+    found = difference_of_runs([tmp_path / "one", tmp_path / "cut"])
+    assert "lm-eval's max_length differs: 1500, 17." in found.notes
+    with pytest.raises(UsageError, match="no perplexity that can be paired"):
+        difference_of_runs([tmp_path / "one", tmp_path / "cut"], metrics=["perplexity"])
     import_lm_eval(changed("shots", lambda found: found["n-shot"].update(tiny_choice=5)), tmp_path / "shots")
     with pytest.raises(UsageError, match="n-shot"):
         difference_of_runs([tmp_path / "one", tmp_path / "shots"])

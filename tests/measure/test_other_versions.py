@@ -2,7 +2,9 @@
 
 import json
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +108,30 @@ def test_runs_of_which_another_version_kept_one(kind: str, tmp_path: Path) -> No
             difference_of_runs([tmp_path / name for name in "ab"])
 
 
+def _a_row(found: dict[str, Any]) -> None:
+    next(row for row in found["rows"] if row["metric"] == "loss")["value"] += 0.1
+
+
+CHANGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a number that is not that of its samples": _a_row,
+    "no settings": lambda found: found["provenance"].pop("measurement"),
+    "settings that are a word": lambda found: found["provenance"].update(measurement="x"),
+    "nothing of where it comes from": lambda found: found.update(provenance={}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_results_that_were_changed(what: str, tmp_path: Path) -> None:
+    for name in "ab":
+        measured("ppl", tmp_path / name)
+    file = tmp_path / "b" / "results.json"
+    found = json.loads(file.read_text())
+    CHANGED[what](found)
+    file.write_text(json.dumps(found))
+    with pytest.raises(UsageError, match=r"of another version of lengthwise, or were changed|other settings"):
+        difference_of_runs([tmp_path / name for name in "ab"])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_whose_fields_meant_something_else(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +143,9 @@ def test_samples_whose_fields_meant_something_else(
         lambda: measured(kind, tmp_path / "half", resume=True),
         lambda: read_run(tmp_path / "whole"),
     ):
-        with pytest.raises(UsageError, match="of another version of lengthwise: line 1 is of form 1, not 2"):
+        with pytest.raises(
+            UsageError, match=r"of another version of lengthwise.*: line 1 is of form 1, not 2"
+        ):
             door()
     measured(kind, tmp_path / "half", overwrite=True)
     assert read_run(tmp_path / "half").rows

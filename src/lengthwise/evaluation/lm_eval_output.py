@@ -202,6 +202,7 @@ def _numbers(
         is_mean = bool(plain) and abs(fmean(values) - value) <= 1e-9
         name = metric if length is None else "string_match"
         text = str(version).partition(".")[0]
+        number = int(text) if text.isdecimal() else None
         asked = [[one.get(fact) for fact in ("doc_id", "doc_hash", "target_hash")] for one in own]
         yield {
             "row": {
@@ -210,10 +211,11 @@ def _numbers(
                 "value": value if math.isfinite(value) else None,
                 "unit": "share" if is_mean and all(0 <= each <= 1 for each in values) else "score",
                 "length": length,
-                "version": int(text) if text.isdecimal() else None,
+                "version": number,
                 "n": len(own) or None,
             },
-            # Two runs are of the same questions if these are equal; their prompts may have other templates.
+            # Runs are of the same questions if these and the versions are equal; their prompts may be other ones.
+            "version": number,
             "question": zlib.crc32(json.dumps(asked).encode()),
             "scores": [[str(one["doc_id"]), each] for one, each in zip(own, values, strict=True) if is_mean],
             **({} if math.isfinite(value) else {"undefined": str(value)}),

@@ -199,7 +199,7 @@ class Comparison(KeptPredictions):
         return found + pair_records.comparison_notes(list(results.records.values()))
 
 
-@of_this_version("the two sides")
+@of_this_version("the samples of the two sides")
 def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Comparison`, from the kept predictions of both sides.
 

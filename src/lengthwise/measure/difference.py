@@ -9,6 +9,7 @@ is a real one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from lengthwise.measure.statistics import estimate_difference, few_documents, tw
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import SIGNIFICANCE, Results, Row
 from lengthwise.runs import read_run
-from lengthwise.samples import of_this_version
+from lengthwise.samples import of_this_version, other_version
 
 # Facts of a record that both sides of a difference share, and what to do if they do not.
 _SAME = (
@@ -48,11 +49,12 @@ def measurement_of(results: Results, kind: type[Measurement] | None = None) -> M
         raise UsageError(
             f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
         )
-    facts = results.provenance["measurement"]
+    with of_this_version(f"the settings of {results.model_name}"):
+        facts = results.provenance["measurement"]
     return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
 
-@of_this_version("the two runs")
+@of_this_version("the samples of the two runs")
 def paired_difference(
     a: Results, b: Results, *, kind: type[Measurement] | None = None, across: Sequence[str] = ()
 ) -> list[Row]:
@@ -62,9 +64,9 @@ def paired_difference(
     makes a text hard or easy for both models cancels: the interval is mostly much narrower than those of the two
     numbers. `Row.reference` names b's model.
 
-    There is no difference where a number on either side is undefined, a lower bound, or of lm-eval and no mean over
-    samples; nor for a level that is set. Where all documents differ by the same there is no interval: it would claim
-    to know all others.
+    There is no difference where a number on either side is undefined, left out, a lower bound, or of lm-eval and no
+    mean over samples; nor for a level that is set. Where all documents differ by the same there is no interval: it
+    would claim to know all others.
 
     Args:
         a, b: two runs with their records.
@@ -72,13 +74,14 @@ def paired_difference(
         across: settings that may differ, because the difference is about them.
 
     Raises:
-        UsageError: the two runs are not of the same items, or have other settings.
+        UsageError: the two runs are not of the same items, or have other settings, or a number is not that of its
+            samples.
     """
     check_same_items(a, b, across)
     measurement = measurement_of(a, kind)
     one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
     by_place = {statistic.row.place: statistic for statistic in other}
-    unknown = {row.place for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
+    values = [{row.place: row.value for row in side.rows if not row.at_least} for side in (a, b)]
     found = []
     for statistic in one:
         place = statistic.row.place
@@ -89,8 +92,11 @@ def paired_difference(
             continue
         row = estimate_difference(statistic, by_place[place])
         row = replace(row, model=a.model_name, reference=b.model_name)
-        if place in unknown:
+        known = [side.get(place) for side in values]
+        if None in known:
             row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
+        elif not math.isclose(known[0] - known[1], row.value, rel_tol=1e-6, abs_tol=1e-6 * abs(known[0])):
+            raise other_version("the numbers of the two runs", f"{place[:2]} are not those of the samples")
         elif row.stderr == 0:
             row = replace(row, ci_low=None, ci_high=None)
         found.append(row)
@@ -173,6 +179,11 @@ def difference_of_runs(
         [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
         for rows in (plain, differences)
     )
+    if not any(row.value is not None for row in differences):
+        raise UsageError(
+            f"these runs have no {' or '.join(metrics) or 'number'} that can be paired",
+            expected="numbers that are known on both sides, with the samples that they are made from",
+        )
     headlines = [row for row in differences if metrics or row.distance is row.kept is None] or differences
     corrected = dict(zip(map(id, headlines), holm(headlines), strict=True))
     differences = [corrected.get(id(row), row) for row in differences]
@@ -182,8 +193,15 @@ def difference_of_runs(
         model_name=f"{title} against {names[base]}",
         config={"runs": list(map(str, folders.values())), "reference": str(folders[base])},
         rows=plain + differences,
-        notes=_notes(differences, units[0]),
+        notes=[*_notes(differences, units[0]), *_of_lm_eval([*read.values()])],
     )
+
+
+def _of_lm_eval(runs: Sequence[Results]) -> list[str]:
+    """What lm-eval made of the prompts of imported runs otherwise, although the questions are the same."""
+    facts = [run.provenance.get("lm_eval") or {} for run in runs]
+    found = {key: dict.fromkeys(str(each.get(key)) for each in facts) for key in facts[0]}
+    return [f"lm-eval's {key} differs: {', '.join(seen)}." for key, seen in found.items() if len(seen) > 1]
 
 
 def _names(folders: Mapping[Path, Path], runs: Mapping[Path, Results]) -> dict[Path, str]:

@@ -287,8 +287,9 @@ class LongPpl(WindowMeasurement):
         earlier = read_run(named_path(str(self.key_tokens), what="--key-tokens"))
         if earlier.kind != self.about.kind:
             raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
-        settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
-        with of_this_version(str(self.key_tokens)):
+        own = {**dict(self), "stride": self.advance}
+        with of_this_version(f"the settings of {self.key_tokens}"):
+            settings = earlier.provenance["measurement"]
             other = [name for name in _SHARED if settings[name] != own[name]]
         if other:
             raise UsageError(

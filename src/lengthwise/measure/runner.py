@@ -207,7 +207,7 @@ class Prepared:
         for item in self.items:
             known = log.get(item.key, item.facts)
             if lost := sorted(item.facts.keys() - known.keys()):
-                raise other_version(name, f"{item.key} lacks {lost[0]}")
+                raise other_version(f"the samples of {name}", f"{item.key} lacks {lost[0]}")
             if any(known[fact] != value for fact, value in item.facts.items()):
                 raise UsageError(
                     f"the sample log holds {item.key} of another text, tokenizer or seed",
@@ -215,7 +215,7 @@ class Prepared:
                 )
         if known := [log[item.key] for item in self.items if item.key in log]:
             # Before hours of work that could not be summed with them.
-            with of_this_version(name):
+            with of_this_version(f"the samples of {name}"):
                 self.measurement.rows(self.measurement.statistics(known), known)
         done = {item.key for item in self.items if item.key in log}
         batches = self.measurement.batches(self.items)

@@ -18,6 +18,7 @@ from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
 from lengthwise.results import Results, Row, percent
+from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
 LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone, f"{tone}_again") for tone in ("sound", "used")}
@@ -26,6 +27,7 @@ _MOST_BINS = 12
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
 
 
+@of_this_version("the runs of a card")
 def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tuple[Card, list[Path]]:
     """Write the card of one or two runs of `limit`, with runs of `compare` beside them, or of one of `compare`.
 

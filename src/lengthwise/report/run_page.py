@@ -19,10 +19,13 @@ from lengthwise.report.sentence import Said, said
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
+from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import read_yaml
 
 # Settings in which two runs may differ and still be read side by side.
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
+
+_kept = of_this_version("the results of the runs")
 
 
 @dataclass(kw_only=True)
@@ -35,6 +38,7 @@ class _Run:
     metrics: list[dict[str, Any]]
 
 
+@_kept
 def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> Path:
     """Write the page of the runs at `paths` and return where it is.
 
@@ -88,6 +92,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     return target
 
 
+@_kept
 def write_figures(paths: Sequence[Path | str], folder: Path | str) -> list[Path]:
     """Write the figures of the page as SVG files into `folder`; returns where they are."""
     parts = _by_task(read_runs(paths))
@@ -95,6 +100,7 @@ def write_figures(paths: Sequence[Path | str], folder: Path | str) -> list[Path]
     return _write_pictures(pictures, named_path(folder, what="--out"))
 
 
+@_kept
 def run_tables(paths: Sequence[Path | str]) -> list[Table]:
     """The tables of the page, one or two for each task, without figures."""
     parts = _by_task(read_runs(paths))

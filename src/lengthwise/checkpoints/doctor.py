@@ -10,7 +10,7 @@ from torch import nn
 
 from lengthwise.checkpoints.extending import find_rotary
 from lengthwise.checkpoints.faults import constant_weights, position_faults
-from lengthwise.checkpoints.head import Head, find_head, gives_numbers
+from lengthwise.checkpoints.head import Head, find_head
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
 from lengthwise.checkpoints.position_limits import (
@@ -22,6 +22,7 @@ from lengthwise.checkpoints.position_limits import (
     sliding_layers,
     trained_length,
 )
+from lengthwise.checkpoints.probe import gives_numbers
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.checkpoints.rope_check import Fault, fault, rotaries
 from lengthwise.checkpoints.written_settings import file_faults, other_tokenizer, settings_of, unread

@@ -16,32 +16,31 @@ from transformers import PreTrainedModel
 from lengthwise.checkpoints.hidden import (
     accepted,
     capture_hidden_states,
-    final_hidden_states,
+    final_states_and_output,
     has_compiled_part,
     is_compiled,
-    is_quantized,
-    running,
     shells_of,
     tap_of,
     unwrap,
     unwrap_saved,
     view_arguments,
 )
-from lengthwise.checkpoints.position_limits import max_positions
+from lengthwise.checkpoints.probe import (
+    all_logits,
+    apart,
+    at_least_float32,
+    check_causal,
+    check_default_positions,
+    probe_tokens,
+)
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.machine import device_of, is_fsdp2, is_split, whole, whole_tensor
+from lengthwise.machine import is_fsdp2, is_split, whole, whole_tensor
 
 logger = logging.getLogger(__name__)
 
 # Names of these settings in configurations. Whether a model obeys them is proven, not assumed.
 _SCALES = ("logit_scale", "lm_head_multiplier")
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-# What recurrent layers compute at once. Zamba2 before transformers 5.15 carries later tokens into all that is beyond.
-_AT_ONCE = ("chunk_size", "mamba_chunk_size")
-
-# Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
-
 # fp32 logits in one chunk. Above 32 MiB the C allocator of Linux maps and clears new memory for every
 # temporary, which made the elementwise work per row four times as slow on a CPU.
 CHUNK_BYTES = 16 * 2**20
@@ -77,7 +76,7 @@ class Head:
         """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
         weight, bias = whole(self.weight), self.bias
         bias = None if bias is None else whole(bias)
-        logits = _at_least_float32(nn.functional.linear(hidden_states.to(weight.dtype), weight, bias))
+        logits = at_least_float32(nn.functional.linear(hidden_states.to(weight.dtype), weight, bias))
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
         if self.soft_cap is not None:
@@ -93,7 +92,7 @@ class FullLogits:
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """The logits themselves, [..., V], in float32 (float64 for a float64 model)."""
-        return _at_least_float32(hidden_states)
+        return at_least_float32(hidden_states)
 
 
 def hidden_states_for(model: nn.Module, head: Head | FullLogits, input_ids: Tensor, **views: Any) -> Tensor:
@@ -105,12 +104,27 @@ def hidden_states_for(model: nn.Module, head: Head | FullLogits, input_ids: Tens
         UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
             whose positions begin again, under FlashAttention.
     """
+    return states_and_output(model, head, input_ids, **views)[0]
+
+
+def states_and_output(
+    model: nn.Module, head: Head | FullLogits, input_ids: Tensor, **views: Any
+) -> tuple[Tensor, Any]:
+    """As `hidden_states_for`, and the output of the forward pass, which has the logits of the last token."""
     if (position_ids := views.get("position_ids")) is not None:
         _check_positions(model, position_ids)
     if isinstance(head, Head):
-        return final_hidden_states(model, input_ids, **views)
-    arguments = view_arguments(model, input_ids, **views)
-    return model(**arguments, **accepted(model, use_cache=False)).logits
+        return final_states_and_output(model, input_ids, **views)
+    output = model(**view_arguments(model, input_ids, **views), **accepted(model, use_cache=False))
+    return output.logits, output
+
+
+def why_not(head: Head, hidden: Tensor, logits: Tensor) -> str | None:
+    """Why `head` does not give the model's own logits [..., V] of hidden states [..., d]; None if it does."""
+    ours = head.logits(hidden.to(head.weight.device)).to(logits.device)
+    if ours.shape != logits.shape:
+        return f"the head gives {tuple(ours.shape)} logits, the model {tuple(logits.shape)}"
+    return f"head and model {differ}" if (differ := apart(ours, logits)) else None
 
 
 def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
@@ -150,7 +164,8 @@ def find_head(model: nn.Module) -> Head | FullLogits:
     try:
         base.eval()
         with eager, torch.no_grad():
-            _check_causal(run)
+            check_causal(run)
+            check_default_positions(run)
             found = _candidate(base)
             why_not = found if isinstance(found, str) else _refute(run, found)
     finally:
@@ -174,7 +189,9 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     if kind is not nn.Linear:
         return f"the output head is a {kind.__name__}, not a plain linear layer"
     config: Any = base.config.get_text_config()
-    scale = math.prod(getattr(config, name, None) or 1.0 for name in _SCALES)
+    # MPT's may be words, which transformers does not read.
+    given = [getattr(config, name, None) for name in _SCALES]
+    scale = math.prod(each or 1.0 for each in given if not isinstance(each, str))
     divisor = getattr(config, "logits_scaling", None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
     held = _resident(own)
@@ -189,81 +206,16 @@ def _refute(model: nn.Module, head: Head) -> str | None:
     for factor in (1.0, 8.0):
         try:
             with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
-                logits = _all_logits(model, input_ids)
+                logits = all_logits(model, input_ids)
         except UsageError as error:
             return error.problem
-        own = _at_least_float32(logits)
         if len(captured) != 1:
             return f"its decoder runs {len(captured)} times in a forward pass"
-        [hidden] = captured
-        ours = head.logits((hidden * factor).to(head.weight.device)).to(own.device)
-        if ours.shape != own.shape:
-            return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
-        if not own.isfinite().all():
+        if not logits.isfinite().all():
             return "the model's own logits are not all finite"
-        error = (ours - own).abs().max().item()
-        allowed = TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
-        if not error <= allowed:  # negated, so that NaN refutes
-            return f"head and model differ by {error:.3g} where {allowed:.1g} is rounding"
+        if (reason := why_not(head, captured[0] * factor, logits)) is not None:
+            return reason
     return None
-
-
-def _check_causal(model: nn.Module) -> None:
-    """Look at the logits before a place, of the same tokens and of others from there on.
-
-    In a short text: those that are measured are looked at where they are read (`check_blind`).
-    """
-    dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
-    # Of the same few ids: some of a vocabulary stand for images.
-    config = unwrap(model).config.get_text_config()
-    at_once = max(getattr(config, name, None) or 0 for name in _AT_ONCE)
-    one, other = probe_tokens(model).repeat(1, 3 + at_once // 6)[:, : max_positions(model)]
-    for place in (1, len(one) - 1):
-        pair = torch.stack([one, torch.cat([one[:place], other[place:]])])
-        logits = _at_least_float32(_all_logits(model, pair))
-        difference = (logits[0, :place] - logits[1, :place]).abs().nan_to_num(0).max().item()
-        largest = logits.nan_to_num(0, 0, 0).abs().max().item()
-        if difference > TOLERANCE.get(dtype, 1e-4) * largest:
-            what = f"a {type(unwrap(model)).__name__}"
-            again = (_at_least_float32(_all_logits(model, pair)) - logits).abs().nan_to_num(0).max().item()
-            if again > difference / 10:
-                raise unrepeatable(what)
-            raise looks_ahead(what)
-
-
-def _all_logits(model: nn.Module, input_ids: Tensor) -> Tensor:
-    with running(f"a {type(unwrap(model)).__name__}", input_ids.shape[1]):
-        return model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
-
-
-def gives_numbers(model: nn.Module) -> bool:
-    """Whether the logits of a few random tokens are numbers, or minus infinity, which bans a token."""
-    with torch.no_grad():
-        logits = _all_logits(model, probe_tokens(model))
-    return not bool((logits.isnan() | logits.isposinf()).any())
-
-
-def unrepeatable(what: str, tokens: int | None = None) -> UsageError:
-    """What is said of a model that does not say the same of the same tokens, so many of them."""
-    which = "the same tokens" if tokens is None else f"the same {tokens:,} tokens"
-    return UsageError(f"{what} gives other numbers each time that it reads {which}")
-
-
-def looks_ahead(what: str, tokens: int | None = None) -> UsageError:
-    """What is said of a model whose predictions depend on later tokens, in texts of so many."""
-    where = "" if tokens is None else f" in a text of {tokens:,} tokens"
-    return UsageError(
-        f"{what} is not a causal language model: a prediction depends on a later token{where}",
-        expected="a model whose predictions depend on the tokens before them alone",
-    )
-
-
-def probe_tokens(model: nn.Module) -> Tensor:
-    """Two short sequences of random token ids, the same at each call, on the model's device."""
-    embedding = unwrap(model).get_input_embeddings()
-    assert isinstance(embedding.weight, Tensor)
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
 
 
 def _own_class(module: nn.Module) -> type:
@@ -284,10 +236,6 @@ def _resident(linear: nn.Linear) -> nn.Linear:
         value = whole_tensor(linear, name, parameter).detach()
         setattr(whole, name, nn.Parameter(value, requires_grad=False))
     return whole
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 class NonFiniteLogits(LengthwiseError):

@@ -269,15 +269,20 @@ def final_hidden_states(model: nn.Module, input_ids: Tensor, **views: Any) -> Te
 
     `views` are the other arguments of `view_arguments`.
     """
+    return final_states_and_output(model, input_ids, **views)[0]
+
+
+def final_states_and_output(model: nn.Module, input_ids: Tensor, **views: Any) -> tuple[Tensor, Any]:
+    """As `final_hidden_states`, and the output of the forward pass, as `hidden_states_and_output`."""
     arguments = view_arguments(model, input_ids, **views)
-    hidden, _ = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
+    hidden, output = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
     _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:
         raise UsageError(
             f"the model gives {hidden.shape[1]} positions for {input_ids.shape[1]} tokens",
             expected="one hidden state for each token (prompt tuning, which adds tokens, is not supported)",
         )
-    return hidden
+    return hidden, output
 
 
 def hidden_states_and_output(model: nn.Module, **arguments: Any) -> tuple[Tensor, Any]:

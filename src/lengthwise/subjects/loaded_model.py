@@ -55,6 +55,7 @@ class LoadedModel(Weights):
         """See `Predictor.check_ready`; UsageError too for faults with which nothing can be measured."""
         super().check_ready(tokens)
         self.check_faults()
+        self.look_before()
 
     def check_faults(self) -> None:
         """Raise UsageError for faults of the model with which no number would mean anything."""
@@ -141,8 +142,11 @@ class LoadedModel(Weights):
         }
 
     def describe(self) -> dict[str, Any]:
-        """What a result records about its model; JSON values only. Proves the head."""
-        head = self.head
+        """What a result records about its model; JSON values only. Proves the head.
+
+        UsageError where the model is not what it was when `check_ready` was asked.
+        """
+        alike, head = self.look_after(), self.head
         extension = self.extension
         return {
             "name": self.name,
@@ -161,7 +165,7 @@ class LoadedModel(Weights):
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
-            "remarks": self.remarks,
+            "remarks": [*alike, *self.remarks],
         }
 
 

@@ -82,10 +82,17 @@ class PieceReader:
             arguments |= self._continuing
         if self._padded:
             arguments["attention_mask"] = self._mask
+        longer = not first and not self._padded and 1 < ids.shape[1] > model.proofs.blind_behind
+        before = self.fork() if longer else None
         hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments)
         self._frequencies = model.frequencies.kept
         if first and not self._padded:
             model.check_blind(ids, hidden)
+        if before is not None:
+            # First: reading it again would ask for the same.
+            model.proofs.blind_behind = ids.shape[1]
+            # A mask may be another one behind a cache.
+            model.check_blind(ids, hidden, lambda some: before.fork().read(some.expand(len(ids), -1))[:1])
         return hidden
 
     def read_passes(self, tokens: NDArray[np.integer], passes: Sequence[int]) -> list[Tensor]:
@@ -145,7 +152,9 @@ class PieceReader:
             else:
                 output = model.model(**arguments)
                 hidden = output.logits
-        return model.at_head(hidden), cache_among(output)
+        # One token at a time, the head would be read twice.
+        found = model.checked(hidden, output) if ids.shape[1] > 1 else model.at_head(hidden)
+        return found, cache_among(output)
 
     def fork(self, rows: int | None = None, *, keep: bool = True) -> PieceReader:
         """A reader that continues from here on its own, with `rows` copies of the one sequence side by side.

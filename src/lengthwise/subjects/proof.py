@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,21 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.checkpoints.head import looks_ahead, unrepeatable
 from lengthwise.checkpoints.hidden import running
+from lengthwise.checkpoints.probe import looks_ahead, unrepeatable
 from lengthwise.errors import UsageError, is_bug, is_out_of_memory, reason
 
 logger = logging.getLogger(__name__)
 
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 """Largest difference allowed between two ways to read the same tokens, as a share of the largest hidden value."""
 
 BEGINNING = 320
-"""Tokens that are read again alone: of a long text next to nothing.
-
-More than 256, which recurrent layers compute at once: see `lengthwise.checkpoints.head`.
-"""
+"""Tokens that are read again alone, at least: more than 256, which recurrent layers compute at once."""
 _ROWS = 4096
+_AGAIN = frozenset(4**power for power in range(1, 20))
+"""After how many uses a shortcut is proven again: experts may be full with some texts alone."""
 
 
 @dataclass
@@ -46,15 +46,22 @@ class Proofs:
     """Over how many tokens each shortcut was proven; 0 if it failed."""
     padded: dict[str, int] = field(default_factory=dict)
     """The most padding of a row in that proof."""
+    taken: Counter[str] = field(default_factory=Counter)
+    """How often each shortcut was taken."""
     blind_up_to: int = 0
     """The longest text whose beginning was seen not to depend on its end."""
+    blind_behind: int = 0
+    """The same of a piece that is read behind a cache."""
 
     def failed(self, shortcut: str) -> bool:
         """Whether the shortcut was given up."""
         return self.up_to.get(shortcut) == 0
 
     def covers(self, shortcut: str, tokens: int, padding: int = 0) -> bool:
-        """Whether it was proven over at least so many tokens, with at least so much padding among them."""
+        """Whether it needs no proof over so many tokens, with so much padding among them."""
+        return self.taken[shortcut] not in _AGAIN and self._knows(shortcut, tokens, padding)
+
+    def _knows(self, shortcut: str, tokens: int, padding: int) -> bool:
         return tokens <= self.up_to.get(shortcut, 0) and padding <= self.padded.get(shortcut, 0)
 
     def refuse(self, shortcut: str, why: str, *, name: str) -> None:
@@ -91,13 +98,20 @@ class Proofs:
                 raise
             self.refuse(shortcut, reason(error), name=name)
             return False
-        new = not self.covers(shortcut, tokens, padding)
-        if new and (why := differs(found, plain())) is not None:
+        known = self._knows(shortcut, tokens, padding)
+        if not self.covers(shortcut, tokens, padding) and (why := differs(found, plain())) is not None:
+            if known:
+                raise UsageError(
+                    f"{name} gives other numbers by {shortcut}, with some texts alone: {why}",
+                    expected="a model that reads a text alike, whatever is read with it",
+                    fix="use --batch-size 1, if it is for texts side by side",
+                )
             self.refuse(shortcut, why, name=name)
             return False
-        if new:
+        if not known:
             # Of this proof alone: more tokens with less padding are another one.
             self.up_to[shortcut], self.padded[shortcut] = tokens, padding
+        self.taken[shortcut] += 1
         return True
 
 
@@ -108,7 +122,7 @@ def differs(found: Tensor, expected: Tensor) -> str | None:
     pairs = zip(found.split(_ROWS), expected.split(_ROWS), strict=True)
     sizes = [(one.double().sub(other).abs().max(), other.double().abs().max()) for one, other in pairs]
     difference, largest = torch.tensor(sizes).amax(dim=0).tolist()
-    allowed = TOLERANCE.get(found.dtype, 1e-3) * largest
+    allowed = TOLERANCE.get(found.dtype, 1e-4) * largest
     # NaN is a difference.
     if difference <= allowed:
         return None
@@ -146,17 +160,18 @@ def _random_states() -> list[Any]:
 
 
 def check_blind(
-    ids: Tensor, rows: Tensor, run: Callable[[Tensor], Tensor], proofs: Proofs, *, coarse: bool, name: str
+    ids: Tensor, rows: Tensor, run: Callable[[Tensor], Tensor], *, coarse: bool, name: str
 ) -> None:
-    """Compare the first rows of the longest texts so far with those of their beginning, which is read alone.
+    """Compare the first rows of texts with those of their beginning, which is read alone.
 
     `ids` are whole texts [B, T], `rows` what the head takes for them [B, T, ...], as `run` gives it in one pass.
     `coarse`: what is read at once is rounded together, so that differences as in 16 bits are none. UsageError where
     they differ by more than rounding: rows change with the tokens that follow them, or each time.
     """
     length = ids.shape[1]
-    size = min(BEGINNING, length - 1)
-    if not size or length <= proofs.blind_up_to:
+    # More than half: windows and chunks end at powers of two, as lengths do. An odd number, which cuts every chunk.
+    size = min(max(BEGINNING, length * 5 // 8) | 1, length - 1)
+    if not size:
         return
 
     def first(rows: Tensor) -> Tensor:
@@ -171,4 +186,3 @@ def check_blind(
         plain = first(run(text))
         if differs(plain, first(run(other))) is not None:
             raise (looks_ahead if differs(first(run(text)), plain) is None else unrepeatable)(name, length)
-    proofs.blind_up_to = length

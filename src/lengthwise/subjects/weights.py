@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,10 +16,10 @@ from lengthwise.checkpoints.head import (
     FullLogits,
     Head,
     find_head,
-    hidden_states_for,
-    is_quantized,
+    states_and_output,
+    why_not,
 )
-from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, is_quantized, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     Frequencies,
@@ -28,10 +28,11 @@ from lengthwise.checkpoints.position_limits import (
     rope_by_input_length,
     trained_length,
 )
+from lengthwise.checkpoints.probe import probe_tokens
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
-from lengthwise.subjects.proof import Proofs, check_blind, one_pass
+from lengthwise.subjects.proof import Proofs, check_blind, differs, one_pass
 from lengthwise.subjects.reading import ReadingPath
 from lengthwise.subjects.rows import Rows
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
+_ALIKE = 0.01
+"""Nats by which logits differ at most that say nothing: after a soft cap of 0, a scale of 0."""
 
 
 @dataclass
@@ -66,6 +69,7 @@ class Weights:
     max_positions: int | None = field(init=False, repr=False)
     _proofs: dict[str, Proofs] = field(init=False, repr=False, compare=False, default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
+    _before: Tensor | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()
@@ -174,15 +178,53 @@ class Weights:
         self.frequencies.set(self.frequencies.fresh)
         given = {name: each.to(device) for name, each in views.items()}
         with one_pass(self.name, input_ids.shape[1]):
-            hidden = hidden_states_for(self.model, head, input_ids.to(device), **given, whole=not given)
-        return self.at_head(hidden)
+            found = states_and_output(self.model, head, input_ids.to(device), **given, whole=not given)
+        return self.checked(*found)
 
-    def check_blind(self, input_ids: Tensor, hidden: Tensor) -> None:
-        """See `lengthwise.subjects.proof.check_blind`."""
+    def checked(self, hidden: Tensor, output: Any) -> Tensor:
+        """Hidden states [B, T, d] on the device of the head, which is proven anew on the last tokens."""
+        head, found = self.head, self.at_head(hidden)
+        if isinstance(head, Head) and (reason := why_not(head, found[:, -1], output["logits"][:, -1])):
+            raise UsageError(
+                f"the output head of {self.name} does not give its logits after {found.shape[1]:,} tokens: {reason}",
+                expected="a model whose logits are those of its output head, wherever a token stands",
+            )
+        return found
+
+    @torch.no_grad()
+    def look_before(self) -> None:
+        """Read a few tokens, which `look_after` reads again."""
+        self._before = self._probe()
+
+    @torch.no_grad()
+    def look_after(self) -> list[str]:
+        """What must be said of logits that are all alike. UsageError where what was read left something behind."""
+        before, self._before = self._before, None
+        if before is None:
+            return []
+        found = self._probe()
+        if differs(found.nan_to_num(), before.nan_to_num()) is not None:
+            raise UsageError(
+                f"{self.name} gives other numbers of the same tokens after these texts than before them",
+                expected="a model that keeps nothing of what it read, and counts no calls",
+            )
+        lowest, highest = self.head.logits(found).aminmax(dim=-1)
+        spread = float((highest - lowest).max())
+        return (
+            [] if spread > _ALIKE else [f"It predicts all tokens alike: its logits differ by {spread:.1g}."]
+        )
+
+    def _probe(self) -> Tensor:
+        return self.run(probe_tokens(self.model)[:1])[0]
+
+    def check_blind(
+        self, ids: Tensor, hidden: Tensor, behind: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """See `lengthwise.subjects.proof.check_blind`; of the longest texts so far, or pieces `behind` a cache."""
         # Frequencies may follow the length of the text, and its beginning is then another text.
-        if self.rope_by_length is None:
-            coarse = is_quantized(self.model)
-            check_blind(input_ids, hidden, self.run, self.proofs, coarse=coarse, name=self.name)
+        if self.rope_by_length is None and (behind or ids.shape[1] > self.proofs.blind_up_to):
+            check_blind(ids, hidden, behind or self.run, coarse=is_quantized(self.model), name=self.name)
+            self.proofs.blind_up_to = max(self.proofs.blind_up_to, 0 if behind else ids.shape[1])
 
     def rows(self, hidden: Tensor) -> Rows:
         """The distributions that the head makes of what it takes, [T, ...]."""

@@ -32,10 +32,7 @@ def _difference(
     setting: str, arm: str, place: tuple[str, str, float, str | float | None], to: str = PLAIN
 ) -> Difference:
     task, metric, times, where = place
-    found = difference(
-        _kept(), (setting, arm), (task, metric, round(8192 * times), where), to=to,
-        same_documents=task == "perplexity",
-    )  # fmt: skip
+    found = difference(_kept(), (setting, arm), (task, metric, round(8192 * times), where), to=to)
     assert found is not None
     return found
 

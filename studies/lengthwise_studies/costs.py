@@ -98,7 +98,7 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
             one.measured,
             f"{one.trained_tokens:,}",
             f"{one.read_tokens:,}",
-            f"{one.memory_bytes / 1e9:.2g} GB" if one.memory_bytes else "",
+            f"{float(f'{one.memory_bytes / 1e9:.2g}'):,g} GB" if one.memory_bytes else "",
             tqdm.format_interval(one.seconds),
         ]
         for one in costs

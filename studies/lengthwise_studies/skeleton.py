@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.evaluation.longbench_e import DATA_SETS, read_rows
 from lengthwise.files import atomic_write_text
 from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
@@ -94,14 +95,16 @@ def chosen_scales(study: Study, scale: str, **given: int | str | None) -> list[A
     """The scale of each part, with other fields where given.
 
     Raises:
-        UsageError: a field that the study does not take; no such scale; no data in the folder of `data`.
+        UsageError: a field that the study does not take; no such scale; a row of `data` in another format.
+        MissingError: `data` lacks a file of LongBench-E.
     """
     for what, value in given.items():
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
-    data = given.get("data")
-    if data is not None and not any(Path(str(data)).expanduser().glob("*.jsonl")):
-        raise UsageError(f"{data} has no .jsonl files", expected="the folder of LongBench's files")
+    if (data := given.get("data")) is not None:
+        # Here, because it is first read after an arm has been trained.
+        for name, data_set in DATA_SETS.items():
+            read_rows(name, str(data), metric=data_set.metric)
     return [chosen_scale(part.scales, scale, **given) for part in study.parts]
 
 

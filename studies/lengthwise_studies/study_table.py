@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,14 +95,6 @@ def study_named(name: str) -> Study:
     return resolve_name(f"lengthwise_studies.{known[name][0]}")
 
 
-def explain_study(name: str, *, scale: str = "default", **given: Any) -> Iterator[Table]:
-    """Arms, measures, claims and rules of the study `name`, without any weight."""
-    study = study_named(name)
-    from lengthwise_studies.explain import explained
-
-    return explained(study, scale, **given)
-
-
 def plan_study(name: str, *, scale: str = "default", **given: Any) -> Table:
     """The grid of the study `name`, with tokens, memory and time, before any weight is loaded."""
     study = study_named(name)
@@ -167,8 +158,11 @@ def reproduce(
         lengthwise reproduce tables --scale gpu --data LongBench/data --out runs/tables
     """
     size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps, "data": data}
+    found = study_named(study)
     if explain:
-        for table in explain_study(study, **size):
+        from lengthwise_studies.explain import explained
+
+        for table in explained(found, **size):
             print_table(table)
         return
     if output.dry_run:

@@ -11,7 +11,7 @@ from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.explain import explained
 from lengthwise_studies.paired_claims import Paired, Quantity
 from lengthwise_studies.skeleton import Study
-from lengthwise_studies.study_table import explain_study, studies, study_named
+from lengthwise_studies.study_table import studies, study_named
 
 LOSS = Quantity(heading="loss at 2T", task="perplexity", metric="loss", times=2)
 SAME = Paired(quantity=LOSS, arm="b", against="a", direction="same", margin=0.004)
@@ -64,7 +64,7 @@ def test_every_study_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lengthwise_studies.experiments.trained", refuse)
     assert all({"default", "smoke"} <= set(part.scales) for part in study_named(name).parts)
     for scale in study_named(name).parts[0].scales:
-        for table in explain_study(name, scale=scale):
+        for table in explained(study_named(name), scale=scale):
             assert table.rows, table.caption
             assert "holds if" not in table.columns or all(all(row) for row in table.rows)
     assert not list(tmp_path.iterdir())

@@ -44,11 +44,10 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (("figure6", "--out", "run"), "figure6"),
+        (("figure6",), "figure6"),
         (("figure1", "--scale", "smok", "--out", "run"), "did you mean 'smoke'"),
         (("figure1", "--scale", "smoke", "--seeds", 0, "--out", "run"), "seeds is 0"),
         (("theorem1", "--seeds", 2, "--out", "run"), "takes no seeds"),
-        (("table2", "--data", "nonexistent", "--out", "run"), "has no .jsonl files"),
         (("table6",), "a folder"),
         (("tiny-books", "--jobs", 2, "--ray", "local", "--out", "run"), "one of them"),
         (("figure1", "--jobs", 2, "--out", "run"), "no arms"),
@@ -60,6 +59,24 @@ def test_mistakes_are_told(lengthwise: Callable[..., Any], command: tuple[Any, .
     refused = lengthwise("reproduce", *command)
     assert (refused.code, told in refused.err) == (2, True), refused.err
     assert not Path("run").exists()
+
+
+def test_a_folder_without_longbench_s_files_is_refused_before_anything_is_trained(
+    lengthwise: Callable[..., Any],
+) -> None:
+    Path("other").mkdir()
+    Path("other/rows.jsonl").write_text('{"text": "something else"}\n')
+    for data in ("nonexistent", "other"):
+        for how in (("--dry-run",), ("--explain",), ("--out", "run")):
+            refused = lengthwise("reproduce", "table2", "--scale", "smoke", "--data", data, *how)
+            assert refused.code == 3
+            assert f"_e.jsonl in {data}" in refused.err
+    assert [path.name for path in Path().iterdir()] == ["other"]
+
+
+def test_memory_is_told_in_plain_numbers() -> None:
+    cost = costs.StudyCost(what="a model", memory_bytes=132_000_000_000)
+    assert costs.costs_table([cost], caption="").rows[0][5] == "130 GB"
 
 
 def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise_studies.contrasts import check_contrasts
 from lengthwise_studies.costs import study_costs
 from lengthwise_studies.paper.all_tables import ALL, TABLES
-from lengthwise_studies.paper.methods import NO_MORE, PLAIN, controlled_arms
+from lengthwise_studies.paper.methods import CONTROLLED, PLAIN
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, PARTS, SCORED, SIZES, Size
 from lengthwise_studies.paper.statements import Setting, claim
@@ -146,8 +146,7 @@ def _tiny(size: Size, folder: Path) -> Size:
 
 def _with_arms(table: PaperTable, which: slice) -> tuple[Setting, ...]:
     """The settings with some of the standard arms and no others."""
-    some = {"basic": lambda *given: controlled_arms(*given)[which], "more": NO_MORE}
-    return tuple(replace(one, **some) for one in table.settings)
+    return tuple(replace(one, arms=CONTROLLED[which]) for one in table.settings)
 
 
 @pytest.mark.slow

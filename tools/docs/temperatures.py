@@ -22,7 +22,7 @@ def temperatures_table(results: Results) -> Table:
     shown = [inverse_temperature(times) for times in size.lengths]
     rows: list[list[Cell]] = []
     for setting in TABLES[results.kind].settings:
-        for arm in setting.arms(size):
+        for arm in setting.at(size):
             alpha = _alpha(setting.adjustment, arm)
             if alpha is None:
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -78,28 +77,22 @@ def term(name: str, divergence: str, alpha: float, *more: str, question: str = "
     return Arm(name, question, (f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more))
 
 
-def weights(*alphas: float) -> Callable[[Adjustment, Size], tuple[Arm, ...]]:
-    """SCE at other weights, whatever the adjustment and the size; none without any."""
-    arms = tuple(term(f"SCE {alpha:g}", "sce", alpha) for alpha in alphas)
-    return lambda adjustment, size: arms
+def weights(*alphas: float) -> tuple[Arm, ...]:
+    """SCE at other weights."""
+    return tuple(term(f"SCE {alpha:g}", "sce", alpha) for alpha in alphas)
 
 
-NO_MORE = weights()
+CONTROLLED = (
+    Arm(name=UNTRAINED),
+    term(PLAIN, "sce", 0.0),
+    term(SCE, "sce", 0.1),
+    term(ENTROPY, "entropy", 0.1),
+    term(JEFFREYS, "jeffreys", 10.0),
+)
+"""The extension alone; plain CE, the baseline; the paper's term at its lower weight; its two parts as controls.
 
-
-def controlled_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The extension alone; plain CE, the baseline; the paper's term at its lower weight; its two parts as controls.
-
-    The entropy: is SCE more than sharpening? The disagreement alone is weighted to matter.
-    """
-    factor = adjustment.factor(size) if adjustment.method else 1.0
-    return (
-        Arm(name=UNTRAINED, method=adjustment.method, factor=factor),
-        term(PLAIN, "sce", 0.0),
-        term(SCE, "sce", 0.1),
-        term(ENTROPY, "entropy", 0.1),
-        term(JEFFREYS, "jeffreys", 10.0),
-    )
+The entropy: is SCE more than sharpening? The disagreement alone is weighted to matter.
+"""
 
 
 @lru_cache

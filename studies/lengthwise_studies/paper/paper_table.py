@@ -67,11 +67,12 @@ class PaperTable:
 
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
         """The arms of all settings; settings that a size cannot tell apart are run once."""
-        told_apart = {
-            replace(one, name="", corpus=size.text_of(one.corpus), start=one.start if size.start else ()): one
-            for one in reversed(self.settings)
-        }
-        arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
+        alike = [
+            replace(one, name="", corpus=size.text_of(one.corpus), start=one.start if size.start else ())
+            for one in self.settings
+        ]
+        run = [one for place, one in enumerate(self.settings) if alike.index(alike[place]) == place]
+        arms = [arm for one in run for arm in self._arms(one, size)]
         contrasts = dict.fromkeys(_contrast(claim.test, size) for claim in self.claims)
         names = {arm.name for arm in arms}
         experiment = Experiment(
@@ -102,13 +103,14 @@ class PaperTable:
                 changes=None if arm.changes is None else (*shared, *arm.changes),
                 text=text,
                 measures={
-                    name: {**of, **(arm.measures or {}).get(name, {})}
+                    name: of | {key: size.trained if value == "T" else value for key, value in own.items()}
                     for name, of in size.measures(adjustment.window(size)).items()
+                    for own in [(arm.measures or {}).get(name, {})]
                 },
                 starts=setting.starts(size),
                 against=setting.arm(PLAIN),
             )
-            for arm in setting.arms(size)
+            for arm in setting.at(size)
         ]
 
     def run(self, out: Path, scale: Size, **how: bool) -> Results:
@@ -131,7 +133,7 @@ class PaperTable:
 
     def arm_settings(self, size: Size) -> dict[str, Setting]:
         """The setting of each arm by its name in the table."""
-        return {one.arm(arm.name): one for one in self.settings for arm in one.arms(size)}
+        return {one.arm(arm.name): one for one in self.settings for arm in one.at(size)}
 
     def trainings(self, size: Size) -> dict[str, Hashable]:
         """What decides the weights and the losses of each arm: tables that agree in it have trained it twice."""
@@ -145,7 +147,7 @@ class PaperTable:
                 (size.model, size.trained, size.steps, size.lengths, size.samples),
             )
             for setting in self.settings
-            for arm in setting.arms(size)
+            for arm in setting.at(size)
         }
 
     def times(self, results: Results) -> Table:

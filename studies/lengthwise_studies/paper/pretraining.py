@@ -13,7 +13,7 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, rows_with
 from lengthwise_studies.claims import OTHER
 from lengthwise_studies.paired_claims import range_over_seeds
-from lengthwise_studies.paper.methods import CLEX, ENTROPY, PLAIN, SCE, controlled_arms
+from lengthwise_studies.paper.methods import CLEX, CONTROLLED, ENTROPY, PLAIN, SCE
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import SIZES, loss
 from lengthwise_studies.paper.statements import OURS, Setting, claim
@@ -34,7 +34,7 @@ def _table(steps: int) -> PaperTable:
         name=f"CLEX, {steps:,} steps",
         adjustment=CLEX,
         start=(("steps", steps),),
-        basic=lambda adjustment, size: controlled_arms(adjustment, size)[:4],
+        arms=CONTROLLED[:4],
     )
     return PaperTable(
         name=f"pretraining-{steps}",

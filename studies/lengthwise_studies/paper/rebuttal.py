@@ -9,17 +9,17 @@ from lengthwise_studies.claims import HARMLESS, HELPS, OTHER, Claim
 from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import (
     CLEX,
+    CONTROLLED,
     CREAM,
     CREAM_EABF,
     EABF,
     LONGQLORA,
     PLAIN,
     SCE,
-    Adjustment,
     term,
 )
 from lengthwise_studies.paper.paper_table import PaperTable
-from lengthwise_studies.paper.sizes import SCORED, SIZES, Size, loss, loss_against
+from lengthwise_studies.paper.sizes import SCORED, SIZES, loss, loss_against
 from lengthwise_studies.paper.statements import Setting, claim
 from lengthwise_studies.paper.tables import ALL_TOKENS, BETTER_BY, RANGES
 
@@ -61,15 +61,11 @@ CREAM_TABLE = PaperTable(
 CLOSE, FULL = "SCE, e to L/20", "SCE, full overlap"
 
 
-def _close_ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The rebuttal's narrow range, and Sec. 4.2's reading of the overlap."""
-    window = adjustment.window(size)
-    return (
-        term(CLOSE, "sce", 0.1, f"offsets=[1, {max(1, window // 20)}]"),
-        term(FULL, "sce", 0.1, f"offsets=[1, {window // 2 - 1}]", ALL_TOKENS),
-    )
-
-
+_CLOSE_RANGES = (
+    term(CLOSE, "sce", 0.1, "offsets=[1, {L/20}]"),
+    term(FULL, "sce", 0.1, "offsets=[1, {L/2}]", ALL_TOKENS),
+)
+"""The rebuttal's narrow range, and Sec. 4.2's reading of the overlap."""
 _WORSE = "e to 0.05 L does worse than e to L/2"
 RANGES_TABLE = PaperTable(
     name="ranges",
@@ -77,7 +73,7 @@ RANGES_TABLE = PaperTable(
     title="Rebuttal: nearly equal lengths, and two readings of the overlap",
     shows="The rebuttal draws e from 1 to 0.05 L with LongQLoRA. The paper defines the overlap in two ways: Sec. 4.2 "
     "takes all tokens that both windows share, Appendix D those with at least L/2 tokens of context.",
-    settings=(Setting(adjustment=LONGQLORA, more=_close_ranges),),
+    settings=(Setting(adjustment=LONGQLORA, arms=(*CONTROLLED, *_CLOSE_RANGES)),),
     claims=(
         claim(
             RANGES,
@@ -94,7 +90,7 @@ RANGES_TABLE = PaperTable(
     ),
 )
 AS_IS, CUT = "as it is", "as it is, last T tokens of prompts"
-_QUESTIONS, _CUT_AS = "eval longbench_e", ("max_length", "truncation")
+_CUT_AS = ("max_length", "truncation")
 TRUNCATION = "Rebuttal, truncation"
 _WHOLE = "on whole prompts the term raises LongBench-E"
 _LABEL_FREE = (
@@ -105,14 +101,11 @@ _LABEL_FREE = (
 _UNMEASURED = "not measured"
 
 
-def _as_it_is(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The model without an extension, on whole prompts and on the last T tokens of each."""
-    cut = {"max_length": size.trained, "truncation": "left"}
-    return Arm(name=AS_IS), Arm(
-        name=CUT, measures={_QUESTIONS: cut} if _QUESTIONS in size.measures(1) else {}
-    )
-
-
+_AS_IT_IS = (
+    Arm(name=AS_IS),
+    Arm(name=CUT, measures={"eval longbench_e": {"max_length": "T", "truncation": "left"}}),
+)
+"""The model without an extension, on whole prompts and on the last T tokens of each."""
 TRUNCATION_TABLE = PaperTable(
     name="truncation",
     label="Rebuttal, truncation",
@@ -120,7 +113,7 @@ TRUNCATION_TABLE = PaperTable(
     shows="The rebuttal compares the baseline on the last T tokens of prompts (18.2 points of LongBench-E), on whole "
     "prompts (8.9), and its own model, which has an extension too, on whole prompts (26.6). Without labels: the same "
     "targets with windows of T and of 4T tokens.",
-    settings=(Setting(adjustment=CLEX, more=_as_it_is),),
+    settings=(Setting(adjustment=CLEX, arms=(*CONTROLLED, *_AS_IT_IS)),),
     claims=(
         claim(TRUNCATION, _WHOLE, SCORED, "higher", against=AS_IS, paper=(26.6, 8.9)),
         claim(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import HELPS, OTHER, Claim
 from lengthwise_studies.paired_claims import Direction, Paired, Quantity
-from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, Adjustment, controlled_arms
+from lengthwise_studies.paper.methods import CONTROLLED, PLAIN, SCE, UNTRAINED, Adjustment
 from lengthwise_studies.paper.sizes import Size
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS, change
 from lengthwise_studies.tiny_models import TinyModel
@@ -42,26 +42,39 @@ _PRINTED = {"perplexity": "perplexity", "longbench_e": "LongBench-E", "babilong_
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One block of a table: a way to adjust the model, and one of the paper's corpora.
+    """One block of a table: a way to adjust the model, one of the paper's corpora, and what is trained on it.
 
-    In a table of several settings, `name` is before the names of its arms. `basic` makes its arms, and `more` further
-    ones. `start` changes the model that is pretrained.
+    In a table of several settings, `name` is before the names of its arms. `start` changes the model that is
+    pretrained. Arms are of any size: the untrained one gets the adjustment's method, a change may have `{L/4}` and
+    other shares of the window, and the setting of a measure may be "T". `asked` has arms that are trained only where
+    a task is asked, each with the task.
     """
 
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
-    basic: Callable[[Adjustment, Size], tuple[Arm, ...]] = controlled_arms
-    more: Callable[[Adjustment, Size], tuple[Arm, ...]] = NO_MORE
+    arms: tuple[Arm, ...] = CONTROLLED
     start: tuple[tuple[str, Any], ...] = ()
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     def arm(self, name: str) -> str:
         """What an arm of this setting, or a statement about it, is called in the table."""
         return f"{self.name}: {name}" if self.name else name
 
-    def arms(self, size: Size) -> tuple[Arm, ...]:
-        """The arms before they are named after the setting."""
-        return (*self.basic(self.adjustment, size), *self.more(self.adjustment, size))
+    def at(self, size: Size) -> list[Arm]:
+        """The arms at a size, before they are named after the setting."""
+        window = self.adjustment.window(size)
+        shares = {"L/20": max(1, window // 20), "L/4": window // 4, "L/2": window // 2 - 1, "L": window - 1}
+        found: list[Arm] = []
+        for arm in self.arms:
+            if self.asked.get(arm.name, "") not in ("", *size.asked):
+                continue
+            if arm.name == UNTRAINED and self.adjustment.method is not None:
+                arm = replace(arm, method=self.adjustment.method, factor=self.adjustment.factor(size))
+            if arm.changes is not None:
+                arm = replace(arm, changes=tuple(each.format_map(shares) for each in arm.changes))
+            found.append(arm)
+        return found
 
     def starts(self, size: Size) -> tuple[TinyModel, ...]:
         """The models of each seed where they are not the size's own."""

@@ -9,33 +9,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import HARMLESS, HARMS, HELPS, OTHER, Claim
 from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 from lengthwise_studies.paper.methods import (
     CLEX,
+    CONTROLLED,
     EABF,
     LONGQLORA,
     LORA,
     PLAIN,
     RAW,
     SCE,
-    Adjustment,
-    controlled_arms,
     term,
     weights,
 )
 from lengthwise_studies.paper.paper_table import PaperTable
-from lengthwise_studies.paper.sizes import BABILONG, DEPTHS, QA1, SCORED, SIZES, Size, answered, loss
+from lengthwise_studies.paper.sizes import BABILONG, DEPTHS, QA1, SCORED, SIZES, answered, loss
 from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.yardsticks import no_second_books
 
 STRONG = "SCE 0.5"
-STRONGER = weights(0.5)
-BOOKS = Setting(name="books", adjustment=CLEX, more=STRONGER)
-PG19 = Setting(name="PG19", adjustment=CLEX, corpus="pg19", more=STRONGER)
-QLORA = Setting(name="LongQLoRA", adjustment=LONGQLORA, more=STRONGER)
-ENTROPY_ABF = Setting(name="EABF", adjustment=EABF, more=STRONGER)
+STRONGER = (*CONTROLLED, *weights(0.5))
+BOOKS = Setting(name="books", adjustment=CLEX, arms=STRONGER)
+PG19 = Setting(name="PG19", adjustment=CLEX, corpus="pg19", arms=STRONGER)
+QLORA = Setting(name="LongQLoRA", adjustment=LONGQLORA, arms=STRONGER)
+ENTROPY_ABF = Setting(name="EABF", adjustment=EABF, arms=STRONGER)
 ALONE = Setting(name="no adjustment", adjustment=RAW)
 VERBS = {"lower": "lowers", "higher": "raises"}
 
@@ -141,7 +139,7 @@ TABLE4 = PaperTable(
     title="Table 4: how much weight does the term take?",
     shows="The paper trains Llama-2-7B with CLEX on windows of T tokens. Perplexity and LongBench-E are best at "
     "alpha 0.1 to 0.3, and suffer from 0.5 on.",
-    settings=(Setting(adjustment=CLEX, more=weights(0.3, 0.5, 1.0)),),
+    settings=(Setting(adjustment=CLEX, arms=(*CONTROLLED, *weights(0.3, 0.5, 1.0))),),
     claims=tuple(one for alpha in _BY_WEIGHT if alpha for one in _by_weight(alpha)),
     follows=True,
 )
@@ -150,16 +148,11 @@ NARROW, OUTER, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
 ALL_TOKENS = "min_context=0"
 
 
-def _ranges(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    window = adjustment.window(size)
-    quarter = window // 4
-    return (
-        term(NARROW, "sce", 0.1, f"offsets=[1, {quarter}]"),
-        term(OUTER, "sce", 0.1, f"offsets=[{quarter}, {window // 2 - 1}]"),
-        term(WHOLE, "sce", 0.1, f"offsets=[1, {window - 1}]", ALL_TOKENS),
-    )
-
-
+_RANGES = (
+    term(NARROW, "sce", 0.1, "offsets=[1, {L/4}]"),
+    term(OUTER, "sce", 0.1, "offsets=[{L/4}, {L/2}]"),
+    term(WHOLE, "sce", 0.1, "offsets=[1, {L}]", ALL_TOKENS),
+)
 RANGES = "Rebuttal, ranges"
 
 
@@ -173,7 +166,7 @@ TABLE5 = PaperTable(
     title="Table 5: how far apart may the two lengths be?",
     shows="The paper draws e from four ranges, with LongQLoRA on windows of 2T tokens and alpha 0.1. The ranges 1 to "
     "L/2 and 1 to L/4 are comparable, L/4 to L/2 is slightly worse, and 1 to L clearly worse.",
-    settings=(Setting(adjustment=LONGQLORA, more=_ranges),),
+    settings=(Setting(adjustment=LONGQLORA, arms=(*CONTROLLED, *_RANGES)),),
     claims=(
         claim("Table 5", "e to L/4 does as well as e to L/2", loss(2), "same", NARROW, SCE),
         _worse("e from L/4 to L/2 is slightly worse than e to L/2", OUTER),
@@ -227,12 +220,6 @@ def _printed_at(alpha: float, depth: float) -> tuple[float, float]:
     return _BY_DEPTH[alpha][at], _BY_DEPTH[0.0][at]
 
 
-def _compared(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The arms that a claim names, without the two controls; alpha 0.3 where QA1 is asked."""
-    alphas = (0.3, 0.5) if QA1 in size.asked else (0.5,)
-    return (*controlled_arms(adjustment, size)[:3], *weights(*alphas)(adjustment, size))
-
-
 _SMOLLM2 = SIZES["laptop-smollm2"]
 TABLE7 = PaperTable(
     name="table7",
@@ -241,7 +228,7 @@ TABLE7 = PaperTable(
     shows="In QA1 one fact decides. At alpha 0.1 the paper finds early facts kept and middle facts found more often. "
     "The rebuttal finds early facts lost as alpha grows. We rank the answers by likelihood. Models that guess in QA1 "
     "look for needles and people instead, at T/8.",
-    settings=(Setting(adjustment=CLEX, basic=_compared),),
+    settings=(Setting(adjustment=CLEX, arms=(*CONTROLLED[:3], *weights(0.3, 0.5)), asked={"SCE 0.3": QA1}),),
     claims=tuple(
         claim(
             "Table 7" if alpha == 0.1 else "Rebuttal, depth and alpha",
@@ -302,9 +289,7 @@ TABLE10 = replace(
     claims=at_2t("Table 10"),
     equal_time=True,
 )
-LORA_ALONE, EABF_ALONE = (
-    Setting(name=one.name, adjustment=one, basic=lambda *of: controlled_arms(*of)[:2]) for one in (LORA, EABF)
-)
+LORA_ALONE, EABF_ALONE = (Setting(name=one.name, adjustment=one, arms=CONTROLLED[:2]) for one in (LORA, EABF))
 BETTER_BY: tuple[tuple[str, Quantity, Direction], ...] = (
     ("perplexity", loss(2), "lower"),
     ("LongBench-E", SCORED, "higher"),

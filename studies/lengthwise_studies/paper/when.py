@@ -10,69 +10,47 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.paired_claims import Paired, Quantity
 from lengthwise_studies.paper.methods import (
     CLEX,
+    CONTROLLED,
     CREAM,
     EABF,
     ENTROPY,
     LONGQLORA,
     RAW,
     SCE,
-    Adjustment,
-    controlled_arms,
     term,
     weights,
 )
 from lengthwise_studies.paper.paper_table import PaperTable
-from lengthwise_studies.paper.sizes import TWENTY, Size, loss
+from lengthwise_studies.paper.sizes import TWENTY, loss
 from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.tables import AFTER_50, PG19_AFTER_50, early
 from lengthwise_studies.paper.yardsticks import no_second_books
 from lengthwise_studies.skeleton import Study
 
 AS_PRINTED = "as printed 0.1"
-_WEIGHTS = (0.01, 0.03, 0.3)
-_OTHERS = weights(*_WEIGHTS)
-
-
-def _printed(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    return (term(AS_PRINTED, "printed_sce", 0.1),)
-
-
-def _tuned(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """Each with its best learning rate of 3e-5, 1e-4, 3e-4 and 1e-3, which is the 1e-4 of all tables for all but one.
-
-    It was chosen by the loss at 2T on the training split, over which less than one pass was made.
-    """
-    arms = (*controlled_arms(adjustment, size), *_OTHERS(adjustment, size))
-    slower = "optimizer.learning_rate=3e-05"
-    return tuple(
-        replace(one, changes=(*(one.changes or ()), slower)) if one.name == "SCE 0.3" else one for one in arms
-    )
-
-
-USUAL = Setting(name="CLEX", adjustment=CLEX, more=_printed)
+_PRINTED = (*CONTROLLED, term(AS_PRINTED, "printed_sce", 0.1))
+# Each with its best learning rate of 3e-5, 1e-4, 3e-4 and 1e-3, which is the 1e-4 of all tables for all but one. It
+# was chosen by the loss at 2T on the training split, over which less than one pass was made.
+_SLOWER = term("SCE 0.3", "sce", 0.3, "optimizer.learning_rate=3e-05")
+_TUNED = (*CONTROLLED, *weights(0.01, 0.03), _SLOWER)
+USUAL = Setting(name="CLEX", adjustment=CLEX, arms=_PRINTED)
 UNSURE = replace(
-    USUAL,
-    name="CLEX, unsure",
-    start=(("logit_scale", 0.8),),
-    more=lambda adjustment, size: (*_printed(adjustment, size), *_OTHERS(adjustment, size)[1:]),
+    USUAL, name="CLEX, unsure", start=(("logit_scale", 0.8),), arms=(*_PRINTED, *weights(0.03, 0.3))
 )
 EARLY = replace(USUAL, name="CLEX, early", start=(("steps", 300),))
 _ON_TWENTY: dict[str, Any] = {"corpus": TWENTY, "start": (("text", TWENTY),)}
 ON_TWENTY = (
-    Setting(name="EABF", adjustment=EABF, basic=_tuned, **_ON_TWENTY),
+    Setting(name="EABF", adjustment=EABF, arms=_TUNED, **_ON_TWENTY),
     Setting(name="CLEX", adjustment=CLEX, **_ON_TWENTY),
     Setting(name="LongQLoRA", adjustment=LONGQLORA, **_ON_TWENTY),
 )
 ON_CODE = Setting(name="CLEX, PG19", adjustment=CLEX, corpus="pg19", start=_ON_TWENTY["start"])
 STARTS = tuple(
-    Setting(
-        name=f"start of {name}", adjustment=one, corpus=corpus, basic=lambda *of: controlled_arms(*of)[:1]
-    )
+    Setting(name=f"start of {name}", adjustment=one, corpus=corpus, arms=CONTROLLED[:1])
     for name, one, corpus in (
         ("CLEX on code", CLEX, "pg19"),
         ("no adjustment", RAW, "books"),

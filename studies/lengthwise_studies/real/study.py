@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lengthwise_studies.claims import OTHER, Claim
 from lengthwise_studies.paired_claims import Paired
-from lengthwise_studies.paper.methods import CLEX, PLAIN, SCE, Adjustment, controlled_arms, term
+from lengthwise_studies.paper.methods import CLEX, CONTROLLED, PLAIN, SCE, Adjustment, term
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.rebuttal import TRUNCATION, within
 from lengthwise_studies.paper.sizes import SIZES, TWENTY, loss, loss_against
@@ -20,9 +20,7 @@ from lengthwise_studies.paper.statements import Setting, claim
 LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
 """The agreement alone with CLEX, whose windows disagree most: it begins at 0.5 to 0.9 nats, as 10 does with YaRN."""
 _YARN = Adjustment(name="YaRN", recipe="smollm2-lora", method="yarn")
-ON_CLEX = Setting(
-    name="CLEX x4", adjustment=CLEX, basic=lambda *of: controlled_arms(*of)[:4], more=lambda *of: (LIGHTER,)
-)
+ON_CLEX = Setting(name="CLEX x4", adjustment=CLEX, arms=(*CONTROLLED[:4], LIGHTER))
 ON_YARN = Setting(name="YaRN x4", adjustment=_YARN)
 """CLEX is the paper's, at T; YaRN is ours, and its training is settled in the few steps of this run."""
 

@@ -19,7 +19,7 @@ from lengthwise.measure.longppl import _encode
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.results import Results, Row, read_results
 from lengthwise.subjects import Endpoint
-from lengthwise.subjects.client import PROTOCOLS, Refused, distribution, log_probs
+from lengthwise.subjects.answers import PROTOCOLS, Refused, distribution, log_probs
 from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, tokenize

@@ -46,6 +46,8 @@ _COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "card", "R
 _EARLIER = ".earlier"
 # What no number depends on: a run may be continued with another one.
 _OF_THE_MOMENT = ("patience", "wait", "concurrency", "header")
+# By how much a number in a fingerprint may change: what a server computes in 16 bits.
+_ROUNDING = 0.05
 
 
 class RunFolder:
@@ -157,8 +159,8 @@ class RunFolder:
         with writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
-    def check_inputs(self, inputs: dict[str, dict[str, str]], *, all_of_them: bool = True) -> None:
-        """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`.
+    def check_inputs(self, inputs: dict[str, dict[str, Any]], *, all_of_them: bool = True) -> None:
+        """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; numbers may round otherwise.
 
         Without `all_of_them` the run reads more than these. UsageError if the run to resume was begun with others.
         """
@@ -172,7 +174,7 @@ class RunFolder:
             f"{name}'s {part}"
             for name in ({**before, **inputs} if all_of_them else inputs)
             for part in {**before.get(name, {}), **inputs.get(name, {})}
-            if before.get(name, {}).get(part) != inputs.get(name, {}).get(part)
+            if _changed(before.get(name, {}).get(part), inputs.get(name, {}).get(part))
         ]
         if changed:
             raise UsageError(
@@ -332,3 +334,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if isinstance(record, dict) and isinstance(record.get("step"), int):
                 by_step.setdefault(record["step"], {}).update(record)
     return [by_step[step] for step in sorted(by_step)]
+
+
+def _changed(before: Any, now: Any) -> bool:
+    numbers = isinstance(before, float) and isinstance(now, float)
+    return abs(before - now) > _ROUNDING if numbers else before != now

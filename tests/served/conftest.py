@@ -10,6 +10,8 @@ from lengthwise.subjects import Endpoint, LoadedModel, client
 from lengthwise.testing import save_tiny_model
 from tests.served.stub import Stub, serving
 
+CERTIFICATES = client.httpx.create_ssl_context()
+
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -24,6 +26,8 @@ def local(folder: Path) -> LoadedModel:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    # Reading the certificates takes longer than all else of a small run.
+    monkeypatch.setattr(client.httpx, "create_ssl_context", lambda: CERTIFICATES)
     for name in (
         "LENGTHWISE_API_KEY",
         "OPENAI_API_KEY",

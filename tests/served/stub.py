@@ -24,12 +24,13 @@ class Stub:
         model: that it serves.
         shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither), "nulls" or "missing" (entries of
             prompt_logprobs without a number, or fewer of them), "zeros" (the same number everywhere).
-        failures: statuses of the first completions after the probe, 0 for a cut connection.
+        failures: statuses of the next completions, 0 for a cut connection.
         tokenizer: the server's, if it is another.
         most_logprobs: entries of a whole distribution, if fewer than V.
         mixes_prompts: its prefix cache returns the first block of another prompt, except for a salted request.
         reads: ids of a prompt -> the ids that it reads in their place, as many.
         predicts: log p of all tokens [T, V] -> what it takes for them.
+        says: body of a completion, its ids and its answer -> the answer that it sends, or (status, answer).
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class Stub:
         mixes_prompts: bool = False,
         reads: Callable[[list[int]], list[int]] = lambda ids: ids,
         predicts: Callable[[torch.Tensor], torch.Tensor] = lambda log_p: log_p,
+        says: Callable[[Any, list[int], Any], Any] = lambda body, ids, answer: answer,
     ) -> None:
         self.model, self.shape = model, shape
         self.tokenizer = tokenizer or model.tokenizer
         self.failures = list(failures)
         self.most_logprobs = most_logprobs
         self.mixes_prompts = mixes_prompts
-        self.reads, self.predicts = reads, predicts
+        self.reads, self.predicts, self.says = reads, predicts, says
         self.blocks: list[list[int]] = []
         self.seen: Counter[str] = Counter()
         self.keys: set[str | None] = set()
@@ -69,13 +71,15 @@ class Stub:
             return 200, {"tokens": self.tokenizer(body["prompt"], add_special_tokens=False).input_ids}
         if path != "/v1/completions":
             return 404, {"detail": "Not Found"}
-        if isinstance(body["prompt"], list) and self.seen[path] > 2 and self.failures:
+        if self.failures:
             return self.failures.pop(0), {"error": {"message": f"busy, {body['model']}"}}
-        return self._completed(body)
-
-    def _completed(self, body: dict[str, Any]) -> tuple[int, Any]:
         prompt = body["prompt"]
         ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else prompt
+        status, answer = self._completed(body, ids)
+        said = self.says(body, ids, answer) if status == 200 else answer
+        return said if isinstance(said, tuple) else (status, said)
+
+    def _completed(self, body: dict[str, Any], ids: list[int]) -> tuple[int, Any]:
         if len(ids) + body["max_tokens"] > LIMIT:
             return 400, {"error": {"message": f"maximum context length is {LIMIT} tokens"}}
         if self.mixes_prompts and "allowed_token_ids" in body and "cache_salt" not in body:
@@ -101,6 +105,7 @@ class Stub:
             choice["prompt_logprobs"] = entries[:-1] if self.shape == "missing" else entries
         if body.get("echo") and self.shape == "echo":
             choice["logprobs"] = {"token_logprobs": [None, *own, -1.0]}
+            choice["text"] = self.tokenizer.decode(ids)
         if body.get("logprobs") == -1:
             if self.most_logprobs is None and self.shape == "echo":
                 return 400, {"error": {"message": "logprobs must be at least 0"}}
@@ -114,7 +119,7 @@ class Stub:
             choice["logprobs"] = {"top_logprobs": [named]} if self.shape == "vllm" else None
         if body["max_tokens"] > 1:
             choice["text"] = self._written(ids, body)
-        return 200, {"choices": [choice], "usage": {"prompt_tokens": len(ids)}}
+        return 200, {"model": body["model"], "choices": [choice], "usage": {"prompt_tokens": len(ids)}}
 
     def _written(self, ids: list[int], body: dict[str, Any]) -> str:
         start, stops = len(ids), {self.tokenizer.eos_token_id, *body.get("stop_token_ids", ())}

@@ -107,17 +107,19 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub,
     # The server's own refusal of a length is passed on and not repeated.
     before = stub.seen.total()
     with pytest.raises(LengthwiseError, match="maximum context length is 512"):
-        endpoint._log_probs([[1] * 520])
+        endpoint._ask([[1] * 520])
     assert stub.seen.total() == before + 1
 
 
 @pytest.mark.parametrize("failures", [(429, 503), (0, 429, 0)])
 def test_failures_that_pass_are_waited_out(failures, serve, local, folder):
-    stub = serve(failures=failures)
+    stub = serve()
     endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    stub.failures = list(failures)
     before = stub.seen["/v1/completions"]
     assert_losses_of(local, endpoint)
-    assert stub.seen["/v1/completions"] == before + len(failures) + 1
+    # The text, and the short prompt that is known.
+    assert stub.seen["/v1/completions"] == before + len(failures) + 2
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
@@ -138,12 +140,12 @@ def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(
     torch.testing.assert_close(
         token_losses(endpoint, views, labels), token_losses(local, views, labels), atol=1e-5, rtol=1e-5
     )
-    assert len(asked) == 3
+    # The two texts, the short prompt that is known, and one again.
+    assert len(asked) == 4
 
 
 def test_a_server_that_dies_in_the_probe_is_not_called_incapable(serve: Any, folder: Path) -> None:
     stub = serve(failures=(0,) * 100)
-    stub.seen["/v1/completions"] = 2
     with pytest.raises(LengthwiseError) as caught:
         Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(patience=1.0))
     assert type(caught.value) is LengthwiseError

@@ -81,7 +81,7 @@ def test_an_interrupted_run_continues(stub, folder, text, tmp_path, monkeypatch)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     answer = stub.answer
     monkeypatch.setattr(
-        stub, "answer", lambda *request: answer(*request) if stub.seen.total() < 6 else (400, "stop")
+        stub, "answer", lambda *request: answer(*request) if stub.seen.total() < 20 else (400, "stop")
     )
     with pytest.raises(LengthwiseError):
         measure(spec, run, out=tmp_path / "run")
@@ -91,6 +91,10 @@ def test_an_interrupted_run_continues(stub, folder, text, tmp_path, monkeypatch)
     with monkeypatch.context() as other:
         other.setattr("tests.served.stub.LIMIT", 256)
         with pytest.raises(UsageError, match="served length"):
+            measure(spec, run, out=tmp_path / "run", resume=True)
+    with monkeypatch.context() as other:
+        other.setattr(stub, "predicts", lambda log_p: (log_p / 0.7).log_softmax(-1))
+        with pytest.raises(UsageError, match="the model's loss of a short prompt changed"):
             measure(spec, run, out=tmp_path / "run", resume=True)
     resumed = measure(spec, run, out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "samples.jsonl").read_text().startswith(done)
@@ -105,8 +109,8 @@ def test_dry_run_measures_nothing(lengthwise: Any, stub: Stub, folder: Path, tex
     plan = lengthwise(*words, "--windows", 2, "--dry-run", "--json").json
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)
-    # The two of the short probe, and the three of the long one.
-    assert stub.seen["/v1/completions"] == 5
+    # The two of the short probe, four and eight that must agree, and the three of the long one with one of these.
+    assert stub.seen["/v1/completions"] == 2 + 4 + 8 + 3 + 1
 
 
 def test_dry_run_with_an_evaluator_that_is_not_loaded(runs: tuple[Subject, Subject], folder: Path) -> None:

@@ -99,7 +99,7 @@ def is_spread(model: object) -> bool:
 
 def fingerprints_of(
     model: object, other: object, text: TextLike | TokenDocuments | None
-) -> dict[str, dict[str, str]]:
+) -> dict[str, dict[str, Any]]:
     """The fingerprints of what is given as objects, which a name cannot tell apart; of a text in memory, too."""
     from lengthwise.subjects import as_model
 

@@ -1,4 +1,4 @@
-"""Requests to an endpoint: a bounded number at once, repeated while that may help; log-probabilities in the answers.
+"""Requests to an endpoint: a bounded number at once, repeated while that may help.
 
 The key comes from the environment (`LENGTHWISE_API_KEY`, else `OPENAI_API_KEY`), goes into the header of each
 request, and nowhere else. Proxies and certificates are those of the HTTP library.
@@ -21,22 +21,10 @@ from anyio.from_thread import start_blocking_portal
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.progress import advance
 from lengthwise.settings import ServerOptions
-
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "prompt_logprobs": {"prompt_logprobs": 0},
-    "echo": {"echo": True, "logprobs": 1},
-}
-"""The ways in which servers give log-probabilities of a prompt, in the order of the probe: fields of the request."""
-DISTRIBUTION = {"logprobs": -1, "return_tokens_as_token_ids": True}
-"""Fields of a request for the whole distribution of the next token (vLLM with --max-logprobs -1)."""
-
-FORCED = {"logprobs": 1, "return_tokens_as_token_ids": True}
-"""Fields of a request for the log-probability of one token, which `allowed_token_ids` names (vLLM)."""
+from lengthwise.subjects.answers import KEYS, NEUTRAL, Refused, usage_of
 
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
-MOST = 1e-3
-"""What a log-probability may be, with rounding."""
 PATIENCE_SECONDS = 45.0
 """How long an endpoint may answer nothing, before the run stops."""
 FIRST_WAIT_SECONDS = 1.0
@@ -44,29 +32,8 @@ FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 _TIMEOUT_SECONDS = 600.0
 """After which a single request is sent again, while others are answered."""
-_KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
 _TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOST_SHOWN = 300
-
-
-class Refused(LengthwiseError):
-    """An error of the server that another attempt does not change, or an answer that lacks what the request wants.
-
-    Attributes:
-        status: of the HTTP answer.
-    """
-
-    def __init__(self, problem: str, *, status: int = 200) -> None:
-        self.status = status
-        key = f"set {_KEYS[0]}, or --header NAME=ENV for a gateway with a header of its own"
-        url = "check the URL of the API, which mostly ends in /v1"
-        fixes = {
-            401: key,
-            403: key,
-            404: url,
-            **dict.fromkeys(range(300, 400), "give the URL that answers by itself"),
-        }
-        super().__init__(problem, fix=fixes.get(status))
 
 
 class Client:
@@ -89,15 +56,17 @@ class Client:
             raise UsageError(
                 f"the URL of the endpoint at {parsed.host or 'no host'} holds more than a place",
                 expected="http://HOST:PORT/v1, without password and query (results record it)",
-                fix=f"put the key into {_KEYS[0]}",
+                fix=f"put the key into {KEYS[0]}",
             )
         self.url = str(parsed)
         self.root = self.url.removesuffix("/v1")
         """The URL of the server itself, for what is no part of the API."""
-        self._key = next((key for name in _KEYS if (key := os.environ.get(name, "").strip())), None)
+        self._key = next((key for name in KEYS if (key := os.environ.get(name, "").strip())), None)
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._headers |= dict(map(_header, options.header))
         self._certificates = httpx.create_ssl_context()
+        self.answers_as: dict[str, Any] = {}
+        """What the answers call the model and its build."""
 
     def get(self, url: str) -> Any:
         """The JSON at `url`; MissingError if there is no server, else as `post`."""
@@ -153,13 +122,37 @@ class Client:
         self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
     ) -> list[Any]:
         """The answers of a served model; each is so many `tokens` in the progress, by default those of its prompt."""
-        common = {"model": model, "max_tokens": 1, "temperature": 0}
+        common = {"model": model, "max_tokens": 1, **NEUTRAL}
         bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
 
         def answered(index: int) -> None:
             advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
 
-        return self.post(f"{self.url}/completions", bodies, answered=answered)
+        answers = self.post(f"{self.url}/completions", bodies, answered=answered)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            self._check(prompt, answer)
+        return answers
+
+    def _check(self, prompt: Any, answer: Any) -> None:
+        """Refused for an answer to another prompt than was sent, or of another model than those before."""
+        counted = usage_of(answer).get("prompt_tokens")
+        # Some servers do not count, and say 0.
+        if isinstance(prompt, list) and counted and counted != len(prompt):
+            raise Refused(
+                f"{self.url} counts {counted} tokens of a prompt of {len(prompt)}",
+                expected="a server that neither cuts prompts nor adds to them",
+                fix="send the requests to the server itself; start it without truncation and chat template",
+            )
+        if not isinstance(answer, dict):
+            raise Refused(f"{self.url} answers with no object: {self._shown(str(answer))}")
+        said = {name: answer[name] for name in ("model", "system_fingerprint") if answer.get(name)}
+        self.answers_as = self.answers_as or said
+        if said and said != self.answers_as:
+            raise Refused(
+                self._shown(f"{self.url} answers as {said}, and before as {self.answers_as}"),
+                expected="the same model and build in every answer",
+                fix="send the requests to one server, without fallbacks, and measure again",
+            )
 
     async def _watch(self, silence: _Silence) -> None:
         """End the run when nothing was answered for too long: a server may hang, or drip a body that never ends."""
@@ -189,7 +182,7 @@ class Client:
                     wait = FIRST_WAIT_SECONDS
             else:
                 content = _json(answer)
-                if answer.is_success and content is not None:
+                if answer.is_success and content is not None and not _failure(content):
                     silence.end()
                     self._starts_until = 0.0
                     return content
@@ -203,14 +196,18 @@ class Client:
 
         Refused or LengthwiseError where another attempt would change nothing.
         """
-        status, text = answer.status_code, answer.text
+        status, text, url = answer.status_code, answer.text, answer.request.url
         message = self._shown(
             _message(content or text or ("nothing" if answer.is_success else answer.reason_phrase))
         )
-        if answer.is_success and text.lstrip().startswith(("{", "[")):
+        if failure := answer.is_success and _failure(content):
+            # A gateway's own status is 200.
+            code = failure.get("code") if isinstance(failure, dict) else None
+            status = code if isinstance(code, int) else status
+        elif answer.is_success and text.lstrip().startswith(("{", "[")):
             silence.problem = f"JSON that breaks off after {len(text):,} characters"
             return 0.0
-        if answer.is_success:
+        elif answer.is_success:
             raise LengthwiseError(
                 f"{self.url} answers with no JSON: {message}",
                 expected="an OpenAI-style API, its URL mostly ending in /v1",
@@ -219,7 +216,7 @@ class Client:
             place = self._shown(answer.headers["Location"])
             raise Refused(f"{self.url} redirects to {place} ({status}), where no key is sent", status=status)
         if status not in _TRY_AGAIN:
-            raise Refused(f"{self.url} refuses the request ({status}): {message}", status=status)
+            raise Refused(f"{url} refuses the request ({status}): {message}", status=status)
         silence.problem = f"{status}: {message}"
         after = answer.headers.get("Retry-After", "")
         return float(after) if after.isdecimal() else 0.0
@@ -265,55 +262,14 @@ def _json(answer: httpx.Response) -> Any:
         return None
 
 
+def _failure(content: Any) -> Any:
+    """The error that an answer with a status of success has in place of what was asked for; falsy without one."""
+    return isinstance(content, dict) and content.get("error")
+
+
 def _if_done(answered: Callable[[int], None], index: int, task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and task.exception() is None:
         answered(index)
-
-
-def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
-    """log p of each token of a prompt but the first, in the answer of a protocol.
-
-    Refused for fewer entries than tokens, or an entry that is no log-probability.
-    """
-    try:
-        choice = answer["choices"][0]
-        if protocol == "echo":
-            # One more than the prompt has tokens is of the token that was generated.
-            found = choice["logprobs"]["token_logprobs"][1 : len(prompt)]
-        else:
-            pairs = zip(prompt[1:], choice["prompt_logprobs"][1:], strict=True)
-            found = [entry and entry[str(token)]["logprob"] for token, entry in pairs]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise Refused(f"the answer has other or fewer entries than {protocol} promises: {error!r}") from error
-    if len(found) != len(prompt) - 1:
-        raise Refused(f"the answer has {len(found) + 1} entries for {len(prompt)} tokens")
-    for position, value in enumerate(found, start=1):
-        # NaN and infinities stay: they are what the model computes, and have an error of their own.
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise Refused(f"the answer has no number for token {position} of {len(prompt)}")
-        if value > MOST:
-            raise Refused(f"{value} is no log-probability (token {position} of {len(prompt)})")
-    return found
-
-
-def distribution(answer: Any) -> dict[int, float]:
-    """log p of every token that an answer to `DISTRIBUTION` names, by id; Refused unless entries are named by id."""
-    try:
-        [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
-        return {int(name.removeprefix("token_id:")): float(value) for name, value in tops.items()}
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise Refused(f"the answer has no top_logprobs by token id: {error!r}") from error
-
-
-def written(answer: Any) -> str:
-    """The text of a completion; Refused if the answer has none."""
-    try:
-        text = answer["choices"][0]["text"]
-    except (KeyError, IndexError, TypeError):
-        text = None
-    if not isinstance(text, str):
-        raise Refused("the answer has no text")
-    return text
 
 
 def _message(content: Any) -> str:

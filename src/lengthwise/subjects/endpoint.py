@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -16,7 +17,7 @@ from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import UsageError
 from lengthwise.settings import ServerOptions
-from lengthwise.subjects import client, probing
+from lengthwise.subjects import answers, client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
 from lengthwise.subjects.rows import Rows
 from lengthwise.text import tokenizer_fingerprint
@@ -66,6 +67,7 @@ class Endpoint:
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.protocol = probing.protocol_of(self._client, self._card, self.tokenizer)
         probing.check_tokenizer(self._client, self._card, self.tokenizer)
+        self._known = probing.steady(self._ask, url, self.tokenizer)
         self.proven_to = probing.PROBED
         """Tokens of the longest prompt that the server was seen to read whole."""
 
@@ -77,6 +79,8 @@ class Endpoint:
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if the server does not take views of `tokens` tokens, or does not read them whole."""
         self._check_fits(tokens)
+        if self.path.decode:
+            probing.check_decode(partial(self._forced, cold=True), self._known, self._client.url)
         if tokens >= self.proven_to:
             # The last label goes to the server too.
             probing.check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
@@ -188,42 +192,36 @@ class Endpoint:
             texts.append([*view, following[-1]])
         return self._losses(values, texts)
 
-    def _forced(self, prefix: NDArray[Any], token: int, *, cold: bool) -> float:
+    def _forced(self, prefix: Sequence[int] | NDArray[Any], token: int, *, cold: bool) -> float:
         """log p of a token after a prefix, from a request that allows the server no other token."""
         salt = {"cache_salt": uuid.uuid4().hex} if cold else {}
-        fields = {**client.FORCED, "allowed_token_ids": [token], **salt}
+        fields = {**answers.FORCED, "allowed_token_ids": [token], **salt}
         try:
             # The server reads the prefix from its cache.
             [answer] = self._client.complete(
                 self.served_model, [[int(each) for each in prefix]], fields, tokens=1
             )
-            value = client.distribution(answer)[token]
-        except (client.Refused, KeyError) as error:
+            return answers.computed(answers.distribution(answer)[token])
+        except (answers.Refused, KeyError) as error:
             raise UsageError(
                 f"{self.name} gives no log-probability of a token that we choose: {error}",
                 expected="a server with allowed_token_ids and logprobs on /v1/completions, such as vLLM",
                 fix="compare without read=decode: then prompts are scored",
             ) from error
-        if value == 0.0:
-            raise UsageError(
-                f"{self.name} gives log-probabilities of the allowed tokens alone, which are always 0",
-                fix="start vLLM with --logprobs-mode raw_logprobs",
-            )
-        return value
 
     def _next(self, view: NDArray[Any]) -> Rows:
         """log p of every token after `view`, fp64; UsageError if the server gives only some of them."""
         self._check_fits(len(view))
         try:
             [answer] = self._client.complete(
-                self.served_model, [[int(token) for token in view]], client.DISTRIBUTION
+                self.served_model, [[int(token) for token in view]], answers.DISTRIBUTION
             )
-            found = client.distribution(answer)
+            found = answers.distribution(answer)
             values = [found.get(token, math.nan) for token in range(len(found))]
             logits = torch.tensor([values], dtype=torch.float64)
             if not abs(float(logits.exp().sum()) - 1) < 1e-2:
-                raise client.Refused(f"{len(found)} entries whose probabilities do not sum to 1")
-        except client.Refused as error:
+                raise answers.Refused(f"{len(found)} entries whose probabilities do not sum to 1")
+        except answers.Refused as error:
             raise UsageError(
                 f"{self.name} does not give the whole distribution of the next token: {error.problem}",
                 expected="log-probabilities of every token of the vocabulary, by token id",
@@ -238,7 +236,7 @@ class Endpoint:
         """
         for prompt in prompts:
             self._check_fits(len(prompt) + ends["new_tokens"] - 2)
-        fields: dict[str, Any] = {"max_tokens": ends["new_tokens"]}
+        fields: dict[str, Any] = {"max_tokens": ends["new_tokens"], "logprobs": 1}
         stop_ids, at_least, until = ends.get("stop_ids"), ends.get("at_least", 0), ends.get("until")
         if stop_ids or at_least:
             if self.protocol != "prompt_logprobs":
@@ -248,8 +246,19 @@ class Endpoint:
                     fix="use --mode likelihood, or a task without it",
                 )
             fields |= {"stop_token_ids": sorted(stop_ids or ()), "min_tokens": at_least}
-        answers = self._client.complete(self.served_model, [list(prompt) for prompt in prompts], fields)
-        texts = [client.written(answer) for answer in answers]
+        found = self._client.complete(self.served_model, [list(prompt) for prompt in prompts], fields)
+        how, texts = {"most": ends["new_tokens"], "at_least": at_least}, []
+        for prompt, answer in zip(prompts, found, strict=True):
+            before = self.tokenizer.decode(prompt, skip_special_tokens=True)
+            try:
+                texts.append(answers.written(answer, before, **how))
+            except answers.Refused as error:
+                raise UsageError(
+                    f"{self.name} does not write as it was asked to: {error.problem}",
+                    expected="greedy replies, without the prompt, of as many tokens as were asked for",
+                    fix="ask the server itself, without filters, limits and sampling of a gateway, or use "
+                    "--mode likelihood",
+                ) from error
         return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
@@ -264,24 +273,45 @@ class Endpoint:
             "server_version": probing.version_of(self._client),
             "served_from": self._card.get("root"),
             "protocol": self.protocol,
+            "remarks": self._remarks(),
             "trained_length": None,
             "claimed_length": self.served_length,
             "max_positions": self.max_positions,
             "tokenizer": type(self.tokenizer).__name__,
         }
 
-    def fingerprint(self) -> dict[str, str]:
-        """What can be known of a served model: its name, what it was loaded from, its maximum, the tokenizer."""
+    def fingerprint(self) -> dict[str, Any]:
+        """What can be known of a served model: its name, what it was loaded from, its maximum, what it predicts."""
         return {
             "served name": self.served_model,
             "served weights": str(self._card.get("root")),
             "served length": str(self.served_length),
+            "loss of a short prompt": -float(self._known[1].mean()),
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
         }
 
+    def _remarks(self) -> list[str]:
+        """What must be said of its numbers."""
+        found = []
+        if (other := self._client.answers_as.get("model", self.served_model)) != self.served_model:
+            found.append(f"the model {other!r} answers where {self.served_model!r} is asked")
+        if rounded := probing.rounded_to(self._known[1]):
+            found.append(f"log-probabilities come rounded to {rounded}")
+        return found
+
     def _log_probs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        answers = self._client.complete(self.served_model, prompts, client.PROTOCOLS[self.protocol])
-        return [client.log_probs(self.protocol, *each) for each in zip(answers, prompts, strict=True)]
+        """log p of each token of the prompts but the first; UsageError where the server is not what it was.
+
+        A short prompt goes with them, which must give what it gave at first.
+        """
+        known, numbers = self._known
+        *found, again = self._ask([*prompts, known])
+        probing.check_same(self._client.url, numbers, np.array(again, dtype=float))
+        return found
+
+    def _ask(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        found = self._client.complete(self.served_model, prompts, answers.PROTOCOLS[self.protocol])
+        return [answers.log_probs(self.protocol, *each) for each in zip(found, prompts, strict=True)]
 
     def ids_of(self, text: str) -> list[int]:
         """The ids of its tokenizer, which was seen to be the server's."""

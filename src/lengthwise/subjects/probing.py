@@ -13,10 +13,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.subjects.client import PROTOCOLS, Client, Refused, log_probs
+from lengthwise.subjects.answers import PROTOCOLS, Refused, log_probs, usage_of
+from lengthwise.subjects.client import Client
+
+Ask = Callable[[Sequence[Sequence[int]]], list[list[float]]]
+"""Prompts -> log p of each of their tokens but the first."""
 
 # Scripts, numbers and spaces that tokenizers cut differently.
 PROBE = (
@@ -71,7 +76,8 @@ def protocol_of(client: Client, card: Mapping[str, Any], tokenizer: Any) -> str:
             answers = client.complete(card["id"], prompts, fields)
             reason = _misfit(*map(partial(log_probs, protocol), answers, prompts))
         except Refused as error:
-            if error.status in (401, 403, 404):
+            if error.fix:
+                # It is no question of protocols.
                 raise
             reason = error.problem
         if reason is None:
@@ -90,18 +96,61 @@ def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
         return "numbers that are no log-probabilities"
     if max(whole) - min(whole) < 1e-3:
         return "the same number for every token"
+    if sorted(whole, reverse=True) == list(whole):
+        return "sums of the numbers before"
     apart = max(abs(a - b) for a, b in zip(whole, beginning, strict=False))
     if apart > _ROUNDING:
         return f"a token's number changes by {apart:.3g} nats with what follows it"
     return None
 
 
-def check_length(
-    log_probs_of: Callable[[Sequence[Sequence[int]]], list[list[float]]],
-    url: str,
-    tokenizer: Any,
-    length: int,
-) -> None:
+def steady(ask: Ask, url: str, tokenizer: Any) -> tuple[list[int], Any]:
+    """A short prompt and its numbers, after four were asked alone and then twice, all at once; as `check_same`."""
+    ids = _ids(tokenizer)[:PROBED]
+    # As long as each other, so that none is told by its length.
+    prompts = [ids[start:] + ids[:start] for start in range(0, PROBED, PROBED // 4)]
+    alone = [np.array(ask([prompt])[0], dtype=float) for prompt in prompts]
+    for one, beside in zip(alone * 2, ask(prompts * 2), strict=True):
+        check_same(url, one, np.array(beside, dtype=float))
+    return prompts[0], alone[0]
+
+
+def check_same(url: str, one: Any, other: Any) -> None:
+    """Raise UsageError unless both answers to a prompt are alike, asked at another time and beside other prompts."""
+    # What the model does not compute is named where it is read, with its text.
+    if (apart := _apart(np.nan_to_num(one), np.nan_to_num(other))) > _ROUNDING:
+        raise UsageError(
+            f"{url} gives a prompt other numbers when it is asked again, by {apart:.3g} nats",
+            expected="answers that depend on their prompt alone",
+            fix="send the requests to one server, not to replicas that differ, and look whether it was started "
+            "again; try --concurrency 1",
+        )
+
+
+def check_decode(forced: Callable[[list[int], int], float], known: tuple[list[int], Any], url: str) -> None:
+    """Raise UsageError unless a token that alone is allowed has the number that it has in a short prompt."""
+    ids, numbers = known
+    places = range(8, PROBED, 8)
+    found = np.array([forced(ids[:place], ids[place]) for place in places])
+    if not (apart := float(np.abs(found - numbers[places[0] - 1 :: 8]).mean())) <= _ROUNDING:
+        raise UsageError(
+            f"{url} gives a token that alone is allowed another number than in a prompt, by {apart:.3g} nats",
+            expected="log-probabilities of the model, before tokens are left out",
+            fix="start vLLM with --logprobs-mode raw_logprobs, or read without read=decode",
+        )
+
+
+def rounded_to(numbers: Any) -> str | None:
+    """How a server rounds the numbers that it sends, where it does so coarsely."""
+    ways = {
+        "bfloat16": torch.from_numpy(numbers).bfloat16().double().numpy(),
+        "float16": numbers.astype(np.float16).astype(float),
+        "two decimals": numbers.round(2),
+    }
+    return next((name for name, found in ways.items() if np.array_equal(found, numbers)), None)
+
+
+def check_length(ask: Ask, url: str, tokenizer: Any, length: int) -> None:
     """Raise UsageError unless a server reads a prompt of `length` tokens from its first to its last token.
 
     The first half has to give what it gives alone. With other tokens near the end, what follows them has to change,
@@ -116,7 +165,7 @@ def check_length(
         changed[place] = next(each for each in other[place:] + other if each != whole[place])
     prompts = [whole, changed, whole[: length // 2]] + ([] if bos is None else [whole[1:PROBED]])
     try:
-        found = [np.array(each, dtype=float) for each in log_probs_of(prompts)]
+        found = [np.array(each, dtype=float) for each in ask(prompts)]
         reason = _unread(*found, first=places[0] - 1)
     except Refused as error:
         reason = error.problem
@@ -150,6 +199,8 @@ def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int
         return "the number of a token does not change with the token"
     if np.abs(whole - changed)[first + 1 :: 2].max() <= max(4 * noise, 1e-4):
         return "other tokens at its end change nothing"
+    if abs(whole[first + 1] - changed[first + 1]) <= min(noise, 1e-3):
+        return "the number of a token does not change with the token before it"
     if bare is not None:
         same = slice(1, min(len(bare) + 1, first))
         if np.abs(whole[same] - bare[: first - 1]).mean() <= max(
@@ -178,10 +229,11 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
     if not theirs:
         # A server without /tokenize, or with one that takes other fields (llama.cpp), counts them.
         [answer] = client.complete(card["id"], [PROBE], {})
-        usage = answer.get("usage") if isinstance(answer, dict) else None
-        seen = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        seen = usage_of(answer).get("prompt_tokens")
         # Servers add special tokens to a text as the tokenizer does.
-        same = seen in (len(ours), len(tokenizer(PROBE).input_ids))
+        counted = seen in (len(ours), len(tokenizer(PROBE).input_ids))
+        written = _writes(client, card, tokenizer, ours)
+        same = counted if written is None else written and (counted or not seen)
     if not same:
         raise UsageError(
             f"the tokenizer {tokenizer.name_or_path!r} makes {len(ours)} tokens of a text of which "
@@ -189,6 +241,16 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
             expected="the tokenizer of the served model",
             fix="--tokenizer with the checkpoint that the server loaded",
         )
+
+
+def _writes(client: Client, card: Mapping[str, Any], tokenizer: Any, ids: list[int]) -> bool | None:
+    """Whether a server writes ids as the tokenizer does; None of one that does not repeat a prompt."""
+    try:
+        [answer] = client.complete(card["id"], [ids], {"echo": True})
+        theirs = "".join(answer["choices"][0]["text"].split())
+    except (Refused, KeyError, IndexError, TypeError, AttributeError):
+        return None
+    return "".join(tokenizer.decode(ids).split()) in theirs if len(theirs) > len(PROBE) // 2 else None
 
 
 def _ids(tokenizer: Any) -> list[int]:

@@ -249,7 +249,7 @@ class Predictor(Reader, Protocol):
         """The ids that its own software makes of a text, without BOS."""
         ...
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, Any]:
         """What a resumed run must find unchanged."""
         ...
 

@@ -51,12 +51,7 @@ from tests.served.servers import (
 )
 from tests.tiny_folders import texts_in
 
-NEEDLE: dict[str, Any] = {
-    "tasks": ("needle_multi_key",),
-    "lengths": (400,),
-    "depths": (50.0,),
-    "samples": 1,
-}
+NEEDLE: dict[str, Any] = {"tasks": ("needle_multi_key",), "lengths": (400,), "depths": (50.0,), "samples": 1}
 VERBS: dict[str, Callable[[Path], Any]] = {
     "ppl": lambda _: Perplexity(lengths=(64,), windows=2, batch_size=2),
     "limit": lambda _: Limit(max_length=96, reference=32, windows=1, passage=8, scored=4, batch_size=8),
@@ -94,7 +89,9 @@ class Quirk:
         """The verbs that are run: one that scores and one that writes, and those that differ from these."""
         if self.found:
             return ("compare",)
-        return ("ppl", "greedy") if self.verbs == tuple(VERBS) and not self.everywhere else tuple(VERBS)
+        if self.everywhere:
+            return tuple(VERBS)
+        return tuple(dict.fromkeys(("ppl", "greedy", *(self.verbs if len(self.verbs) < len(VERBS) else ()))))
 
 
 ZSTD = b"\x28\xb5\x2f\xfd\x04\x00"
@@ -322,8 +319,7 @@ def assert_alike(one: Results, other: Results, within: float) -> None:
 
 def assert_alike_replies(one: Results, other: Results) -> None:
     replies, wanted = ([record["reply"] for record in each.records.values()] for each in (one, other))
-    assert replies == wanted
-    assert all(replies)
+    assert replies == wanted != []
 
 
 @pytest.mark.parametrize("name", QUIRKS)

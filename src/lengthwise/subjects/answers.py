@@ -122,7 +122,8 @@ def written(answer: Any, prompt: str, *, most: int, at_least: int) -> str:
         raise Refused(f"the answer has no text of a reply: {error!r}") from error
     if not isinstance(text, str):
         raise Refused("the answer has no text")
-    if text.lstrip().startswith(prompt.strip()):
+    # A prompt of special tokens alone has no text.
+    if prompt.strip() and text.lstrip().startswith(prompt.strip()):
         raise Refused("a reply begins with its prompt, where the answer may be")
     if ended not in ENDS:
         raise Refused(f"a reply ended with {ended}")

@@ -207,6 +207,12 @@ def penalised(body: Any, ids: list[int], answer: Any) -> Any:
     return answer
 
 
+def strict(body: Any, ids: list[int], answer: Any) -> Any:
+    """As OpenAI's own API: a field that it does not have is refused by its name."""
+    problem = {"message": "Unrecognized request argument supplied: repetition_penalty", "code": 400}
+    return (400, {"error": problem}) if "repetition_penalty" in body else answer
+
+
 def retokenized(body: Any, ids: list[int], answer: Any) -> Any:
     """The prompt's eleventh and twelfth token became one."""
     found = answer["choices"][0]["logprobs"]

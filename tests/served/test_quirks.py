@@ -46,6 +46,7 @@ from tests.served.servers import (
     says,
     shifted,
     stands,
+    strict,
     swapping,
     with_a_token,
 )
@@ -185,6 +186,7 @@ QUIRKS: dict[str, Quirk] = {
     ),
     "heats by 0.7": Quirk(lambda: {"predicts": lambda log_p: (log_p / 0.7).log_softmax(-1)}, found=True),
     "a penalty of its own": Quirk(says(penalised), everywhere=True),
+    "a strict API": Quirk(says(strict)),
     # Who answers.
     "two replicas": Quirk(at(lambda number: number % 2 == 0, other_weights), "changes by"),
     "one replica of five": Quirk(at(lambda number: number % 5 == 0, other_weights), "when it is asked again"),

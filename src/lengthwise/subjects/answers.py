@@ -8,8 +8,6 @@ from typing import Any
 
 from lengthwise.errors import LengthwiseError
 
-KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
-"""Environment variables of the key, the first that is set."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
     "echo": {"echo": True, "logprobs": 1},
@@ -29,6 +27,8 @@ NEUTRAL = {
     "repetition_penalty": 1,
 }
 """Fields of every request: servers have other defaults (vLLM takes them from a model's generation_config.json)."""
+NOT_OPENAI = ("repetition_penalty",)
+"""Of these what OpenAI's API does not have: strict servers refuse it by its name, and have no such default."""
 
 MOST = 1e-3
 """What a log-probability may be, with rounding."""
@@ -47,7 +47,7 @@ class Refused(LengthwiseError):
 
     def __init__(self, problem: str, *, status: int = 200, **more: str) -> None:
         self.status = status
-        key = f"set {KEYS[0]}, or --header NAME=ENV for a gateway with a header of its own"
+        key = "set LENGTHWISE_API_KEY, or --header NAME=ENV for a gateway with a header of its own"
         url = "check the URL of the API, which mostly ends in /v1, and that it has /completions: chat scores no text"
         fixes = {
             401: key,

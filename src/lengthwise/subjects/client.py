@@ -21,8 +21,10 @@ from anyio.from_thread import start_blocking_portal
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.progress import advance
 from lengthwise.settings import ServerOptions
-from lengthwise.subjects.answers import KEYS, NEUTRAL, Refused, usage_of
+from lengthwise.subjects.answers import NEUTRAL, NOT_OPENAI, Refused, usage_of
 
+KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
+"""Environment variables of the key, the first that is set."""
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
 PATIENCE_SECONDS = 45.0
@@ -65,6 +67,7 @@ class Client:
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._headers |= dict(map(_header, options.header))
         self._certificates = httpx.create_ssl_context()
+        self._neutral = dict(NEUTRAL)
         self.answers_as: dict[str, Any] = {}
         """What the answers call the model and its build."""
 
@@ -122,13 +125,21 @@ class Client:
         self, model: str, prompts: Sequence[Any], fields: Mapping[str, Any], *, tokens: int | None = None
     ) -> list[Any]:
         """The answers of a served model; each is so many `tokens` in the progress, by default those of its prompt."""
-        common = {"model": model, "max_tokens": 1, **NEUTRAL}
+        common = {"model": model, "max_tokens": 1, **self._neutral}
         bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
 
         def answered(index: int) -> None:
             advance(tokens or len(prompts[index]) + bodies[index]["max_tokens"] - 1)
 
-        answers = self.post(f"{self.url}/completions", bodies, answered=answered)
+        try:
+            answers = self.post(f"{self.url}/completions", bodies, answered=answered)
+        except Refused as error:
+            unknown = [name for name in NOT_OPENAI if name in self._neutral and name in str(error)]
+            if not unknown:
+                raise
+            for name in unknown:
+                del self._neutral[name]
+            return self.complete(model, prompts, fields, tokens=tokens)
         for prompt, answer in zip(prompts, answers, strict=True):
             self._check(prompt, answer)
         return answers

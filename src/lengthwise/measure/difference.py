@@ -92,10 +92,10 @@ def paired_difference(
             continue
         row = estimate_difference(statistic, by_place[place])
         row = replace(row, model=a.model_name, reference=b.model_name)
-        known = [side.get(place) for side in values]
-        if None in known:
+        ours, theirs = (side.get(place) for side in values)
+        if ours is None or theirs is None or row.value is None:
             row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
-        elif not math.isclose(known[0] - known[1], row.value, rel_tol=1e-6, abs_tol=1e-6 * abs(known[0])):
+        elif not math.isclose(ours - theirs, row.value, rel_tol=1e-6, abs_tol=1e-6 * abs(ours)):
             raise other_version("the numbers of the two runs", f"{place[:2]} are not those of the samples")
         elif row.stderr == 0:
             row = replace(row, ci_low=None, ci_high=None)

@@ -71,6 +71,9 @@ class PieceReader:
         self._padded = self._padded or (real is not None and not bool(real.all()))
         real = torch.ones_like(ids) if real is None else real.to(ids)
         first = self._mask is None
+        continuing = self._continuing if self._own or not first else {}
+        longer = not first and not self._padded and 1 < ids.shape[1] > model.proofs.blind_behind
+        before = self.fork() if longer else None
         mask = real.new_zeros((len(ids), 0)) if self._mask is None else self._mask
         positions = (mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
         self._mask = torch.cat([mask, real], dim=1)
@@ -78,13 +81,9 @@ class PieceReader:
         arguments: dict[str, Any] = accepted(
             model.model, position_ids=positions + first_position(model.model)
         )
-        if self._own or not first:
-            arguments |= self._continuing
         if self._padded:
             arguments["attention_mask"] = self._mask
-        longer = not first and not self._padded and 1 < ids.shape[1] > model.proofs.blind_behind
-        before = self.fork() if longer else None
-        hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments)
+        hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments, **continuing)
         self._frequencies = model.frequencies.kept
         if first and not self._padded:
             model.check_blind(ids, hidden)

@@ -45,6 +45,9 @@ class FakeModel(LoadedModel):
         self._proofs = {"None": Proofs({SIDE_BY_SIDE: 1 << 40})}
         self.calls: list[tuple[int, ...]] = []
 
+    def look_before(self) -> None:
+        """It has no code of its own."""
+
     def describe(self) -> dict[str, Any]:
         return {}
 

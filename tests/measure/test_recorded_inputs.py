@@ -172,9 +172,11 @@ def check_what_is_read(kind: Any, case: Case, start: str, monkeypatch: pytest.Mo
     def recorded(*arguments: Any) -> Iterator[Any]:
         for recorder in recorders:
             recorder.on = True
-        yield from score(*arguments)
+        found = list(score(*arguments))
+        # What looks at a model after a run is not recorded.
         for recorder in recorders:
             recorder.on = False
+        yield from found
 
     monkeypatch.setattr(kind, "score", recorded)
     results = run(measurement, models[0], text, other=models[1] if case.other else None)

@@ -193,8 +193,8 @@ class Weights:
 
     @torch.no_grad()
     def look_before(self) -> None:
-        """Read a few tokens, which `look_after` reads again."""
-        self._before = self._probe()
+        """Read a few tokens, which `look_after` reads again; no more after a run has begun."""
+        self._before = self._probe() if self._before is None else self._before
 
     @torch.no_grad()
     def look_after(self) -> list[str]:
@@ -207,6 +207,7 @@ class Weights:
             raise UsageError(
                 f"{self.name} gives other numbers of the same tokens after these texts than before them",
                 expected="a model that keeps nothing of what it read, and counts no calls",
+                fix="load it again, if you have changed it since a run that failed",
             )
         lowest, highest = self.head.logits(found).aminmax(dim=-1)
         spread = float((highest - lowest).max())

@@ -90,6 +90,8 @@ def test_rows_become_questions(tmp_path: Path) -> None:
         # Answers that no reply can match.
         ("passage_retrieval_en", {"answers": ["twelve"]}),
         ("passage_count", {"answers": ["twelve"]}),
+        ("trec", {"answers": ["River"]}),
+        ("qasper", {"answers": ["garden", " "]}),
     ],
 )
 def test_malformed_rows_name_file_and_line(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
@@ -123,6 +125,10 @@ def test_other_damage(tmp_path: Path) -> None:
         read_rows("qasper", str(tmp_path))
     with pytest.raises(MissingError, match=r"hotpotqa_e\.jsonl"):
         read_rows("hotpotqa", str(tmp_path))
+    path = official(tmp_path, "lcc") / "lcc_e.jsonl"
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(UsageError, match="line 4 is line 1 again"):
+        read_rows("lcc", str(tmp_path))
 
 
 def test_without_lm_eval_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,15 @@
 from typing import Any
 
 import pytest
+from tokenizers import Regex
+from tokenizers.normalizers import Replace
 
+from lengthwise.errors import UsageError
+from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.task import answer_tokens, fit
+from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import Corpus
 from tests.tiny_folders import writing
 
 TEXT = tiny_text(60)
@@ -49,6 +55,28 @@ def test_the_chat_template_is_put_around_what_is_left(truncation: Any) -> None:
     assert cut_with_chat == cut
 
 
+TEMPLATES = {
+    "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}": True,
+    "You help. {{ strftime_now('%Y') }}{% for m in messages %} {{ m.content }}{% endfor %}<think>": True,
+    "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}<answer>": False,
+    "{{ messages[0].content[:40] }}": False,
+    "{{ raise_exception('no user') }}": False,
+}
+"""Chat templates; whether they write all that a user says."""
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_writes_the_whole_prompt_or_is_refused(template: str) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    if not TEMPLATES[template]:
+        with pytest.raises(UsageError, match="template"):
+            fit(tokenizer, TEXT, None, None, chat=True)
+        return
+    ids, _ = fit(tokenizer, TEXT, None, None, chat=True)
+    assert TEXT.strip() in tokenizer.decode(ids)
+
+
 @pytest.mark.parametrize("before", ["", "<|begin|> "])
 @pytest.mark.parametrize("limit", [None, 20])
 def test_a_prompt_goes_on_where_the_tokenizer_would_end_a_text(before: str, limit: int | None) -> None:
@@ -68,3 +96,13 @@ def test_an_answer_that_would_merge_with_the_prompt_is_taken_alone(tokenizer: An
     before, both = tokenizer(prompt).input_ids, tokenizer(prompt + answer).input_ids
     assert both[: len(before)] != before
     assert answer_tokens(tokenizer, prompt, answer) == tuple(tokenizer(answer).input_ids)
+
+
+def test_answers_that_the_tokenizer_makes_alike_are_not_ranked(corpus: Corpus) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = Replace(Regex("[0-9]"), "0")
+    settings: dict[str, Any] = {"tasks": ("needle_single",), "lengths": (256,), "samples": 1}
+    ranked = Evaluation(mode="likelihood", **settings)
+    with pytest.raises(UsageError, match="the same ones"):
+        TASKS["needle_single"].items(ranked, tokenizer, corpus)
+    assert TASKS["needle_single"].items(ranked, tiny_tokenizer(), corpus)

@@ -208,6 +208,24 @@ def extent(each: Words) -> tuple[float, float, float, float]:
     return left, each.y - found.y1, left + found.x1, each.y - found.y0
 
 
+NAMES = {
+    "a\x07b\x1b[31m\x00": "a\ufffdb\ufffd[31m\ufffd", "one\n\n# two": "one # two", "gnp\u202e.exe": "gnp\ufffd.exe",
+    "[x](http://y)": "[x](http://y)", "<img src=x onerror=y>": "<img src=x onerror=y>", "`a` *b*": "`a` *b*",
+}  # fmt: skip
+"""Names of models, and what a picture shows of them."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_only_a_name(name: str) -> None:
+    card = card_of([limit(SOUND, USED, model=name)])
+    for picture in (svg(shapes(card), card.sentence), badge(card)):
+        ElementTree.fromstring(picture)
+    assert NAMES[name].rpartition("/")[2] in card.sentence
+    text = markdown(card)
+    assert text.startswith("### ")
+    assert not any(each in text for each in ("\n# two", "](", "<img", "*b*", "\x1b", "\u202e"))
+
+
 @pytest.mark.parametrize("name", ["m", "a-model-whose-name-is-long-" * 6, 'a<b>&"$c$'])
 def test_every_word_is_on_the_picture_and_on_no_other(name: str) -> None:
     one = card_of([limit(LEAST, None, model=name, claimed_length=2**20)], [compare(), compare()])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationConfig
 
 from lengthwise.checkpoints.head import FullLogits, NonFiniteLogits
 from lengthwise.checkpoints.hidden import cache_argument
@@ -182,6 +182,31 @@ def test_a_reply_ends_at_eos_at_a_stop_id_and_where_told() -> None:
     assert forced[0] != whole[0]
     model.model.generation_config.eos_token_id = [third, 319]
     assert written(model, prompts, new_tokens=6)[0] == stopped
+
+
+SETTINGS: dict[str, tuple[Any, bool]] = {
+    "repetition_penalty": (5.0, True), "no_repeat_ngram_size": (1, True), "suppress_tokens": ("first", True),
+    "begin_suppress_tokens": ("first", True), "forced_eos_token_id": (5, True), "min_new_tokens": (6, True),
+    "do_sample": (True, False), "temperature": (0.5, False), "top_k": (3, False), "max_length": (30, False),
+}  # fmt: skip
+"""What generation_config.json can say; whether greedy replies of `generate` would be others. Draws are none here."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_generate_would_do_otherwise_is_said_and_replies_are_those_of_generate_without_it(name):
+    model = as_loaded(tiny_model("llama-gqa", eos_token_id=None, max_position_embeddings=256).double())
+    prompt, (value, is_said) = some_tokens(20, 4), SETTINGS[name]
+    [plain] = written(model, [prompt], new_tokens=6)
+    assert model.describe()["remarks"] == []
+    setattr(model.model.generation_config, name, [plain[0]] if value == "first" else value)
+    assert written(model, [prompt], new_tokens=6) == [plain]
+    assert [name in remark for remark in model.describe()["remarks"]] == [True] * is_said
+    model.model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=0)
+    ids = torch.tensor([prompt])
+    replied = model.model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False
+    )
+    assert tuple(replied[0, 20:].tolist()) == plain
 
 
 def test_a_row_that_ended_does_not_disturb_the_others() -> None:

@@ -101,11 +101,13 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
             f"there is no {name}_e.jsonl in {home}",
             expected="the folder of LongBench's jsonl files (data.zip of the data set on the hub)",
         )
-    rows = [
-        _checked(line, metric, where=f"{path}, line {number}")
-        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1)
-        if line.strip()
-    ]
+    rows, lines = list[dict[str, Any]](), dict[bytes, int]()
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if line.strip():
+            rows.append(_checked(line, metric, where=f"{path}, line {number}"))
+            # Rows have an id each.
+            if (first := lines.setdefault(line.strip(), number)) != number:
+                raise UsageError(f"{path}, line {number} is line {first} again", expected="each row once")
     if not rows:
         raise UsageError(f"{path} holds no rows")
     return rows
@@ -129,8 +131,12 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
         wrong = error.errors()[0]
         name = "".join(f" the field {field!r}:" for field in wrong["loc"][:1])
         raise UsageError(f"{where}:{name} {wrong['msg']}", expected=_FORMAT) from None
-    found = all(re.search(_ANSWERS.get(metric, ""), each) for each in row["answers"])
-    for name, valid in (("answers", found), ("all_classes", metric != "class_match" or row["all_classes"])):
+    answers, classes = row["answers"], row["all_classes"]
+    found = all(re.search(_ANSWERS.get(metric, r"\S"), each) for each in answers)
+    if metric == "class_match":
+        # The scorer finds names of classes alone.
+        found = found and ({*answers} <= {*classes} if classes else True)
+    for name, valid in (("answers", found), ("all_classes", metric != "class_match" or classes)):
         if not valid:
             raise UsageError(f"{where}: the field {name!r} is {shown(row[name])}", expected=_FORMAT)
     return row

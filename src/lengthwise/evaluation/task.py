@@ -116,6 +116,12 @@ class Task:
             ranked = question.candidates if settings.mode == "likelihood" else []
             answers = tuple(answer_tokens(tokenizer, question.prompt, f" {answer}") for answer in ranked)
             known_ids(tokenizer, [*ids, *chain.from_iterable(answers)])
+            if () in answers or len(set(answers)) < len(answers):
+                raise UsageError(
+                    f"the tokenizer makes no tokens, or the same ones, of some of the answers {', '.join(ranked)}",
+                    expected="answers that the model can tell apart",
+                    fix="--mode greedy, or the tokenizer of the model",
+                )
             facts = {
                 "document": question.unit or question.key,
                 "task": self.name,
@@ -273,9 +279,17 @@ def fit(
     if chat:
         turn = {"role": "user", "content": text}
         with rendering("a prompt"):
+            whole = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
             ids = tokenizer.apply_chat_template([turn], add_generation_prompt=True, return_dict=True)[
                 "input_ids"
             ]
+        # A template may strip and indent, and no more.
+        if "".join(text.split()) not in "".join(whole.split()):
+            raise UsageError(
+                "the chat template leaves out a prompt, or a part of it",
+                expected="a template that writes what the user says",
+                fix="--chat never, or another tokenizer",
+            )
     return tuple(ids), over
 
 

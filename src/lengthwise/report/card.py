@@ -304,5 +304,5 @@ def model_index(run: Results) -> str:
             metrics.append({"type": metric, "value": round(line.value), "name": name, "args": args})
     dataset = {"type": _corpus(run), "name": _corpus(run), "split": _text(run).get("split", "all")}
     found = {"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}
-    name = PurePath(run.model_name).name
+    name = _name(run)
     return to_yaml({"model-index": [{"name": name, "results": [found] if metrics else []}]})

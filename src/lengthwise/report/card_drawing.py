@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from lengthwise.report.writers import markdown_escape
 from lengthwise.results import Row
 from lengthwise.versions import need
 
@@ -293,7 +294,7 @@ def markdown(card: Card) -> str:
     """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
     # Of a comparison the sentence says it all.
     verdict = [] if card.verdict[1:-1] in card.sentence else [card.verdict, ""]
-    lines = [f"### {card.sentence}", "", *verdict]
+    lines = [f"### {markdown_escape(card.sentence)}", "", *map(markdown_escape, verdict)]
     for panel in (panel for row in card.rows for panel in row):
         lines += [f"{panel.heading}:", ""] if panel.heading else []
         labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
@@ -302,7 +303,7 @@ def markdown(card: Card) -> str:
             numbers = line_words(line._replace(label=""))
             lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
         lines += ["```", ""]
-    return "\n".join([*lines, f"<sub>{card.small}</sub>", ""])
+    return "\n".join([*lines, f"<sub>{markdown_escape(card.small)}</sub>", ""])
 
 
 def _blocks(line: Line, top: float) -> str:

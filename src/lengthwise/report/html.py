@@ -24,6 +24,7 @@ from lengthwise.report.tables import (
     cell_text,
     fitted,
     in_order,
+    readable,
     rows_table,
     settings_table,
 )
@@ -79,7 +80,7 @@ def render_page(
         provenance=[settings_table(plain, caption=name) for name, plain in (provenance or {}).items()],
         version=lengthwise.__version__,
     )
-    return with_shared_letters(page)
+    return with_shared_letters(readable(page))
 
 
 def results_html(results: Results) -> str:

@@ -212,6 +212,7 @@ def read_runs(paths: Sequence[Path | str]) -> list[_Run]:
             if labels[run.label] > 1:
                 run.label += f" ({place(run)})"
     for run in runs:
+        run.label = " ".join(tables.readable(run.label).split())
         run.results.model_name = run.label
         run.results.rows = [replace(row, model=run.label) for row in run.results.rows]
     return runs

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lengthwise.report.tables import row_estimate, row_text, tasks_in_order, tokens_text
+from lengthwise.report.tables import readable, row_estimate, row_text, tasks_in_order, tokens_text
 from lengthwise.results import Results, Row, percent
 from lengthwise.settings import Subject, kind_of
 
@@ -72,6 +72,7 @@ def subject_of(results: Results) -> str:
 
 def _short(model: str) -> str:
     """The last part of a path or hub id."""
+    model = " ".join(readable(model).split())
     return model if kind_of(model) != "weights" or " " in model else PurePath(model).name or model
 
 

@@ -86,6 +86,15 @@ class Estimate:
         return min(6, max(0, digits - 1 - math.floor(math.log10(size) + 1e-9)))
 
 
+_NO_SIGNS = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
+_SHOWN = {code: "\ufffd" for code in (*_NO_SIGNS, *range(0xD800, 0xE000)) if chr(code) not in "\t\n"}
+
+
+def readable(text: str) -> str:
+    """The text without signs that no page can hold, or that turn what stands around them."""
+    return text.translate(_SHOWN)
+
+
 Cell = str | int | float | Estimate | None
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def to_markdown(table: Table) -> str:
     """A GitHub table under its caption in bold; the caption and notes are left out where there are none."""
-    lines = [f"**{_markdown_escape(table.caption)}**", ""] if table.caption else []
+    lines = [f"**{markdown_escape(table.caption)}**", ""] if table.caption else []
     lines.append(_markdown_row(table.columns))
     lines.append("|" + "".join("--:|" if table.is_numeric(i) else "---|" for i in range(len(table.columns))))
     lines += [_markdown_row([cell_text(cell) for cell in row]) for row in table.rows]
     for note in table.notes:
-        lines += ["", _markdown_escape(note)]
+        lines += ["", markdown_escape(note)]
     return "\n".join(lines) + "\n"
 
 
@@ -124,12 +124,13 @@ def _folded(text: str, width: int, *, joints: bool) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_markdown_escape(cell) for cell in cells) + " |"
+    return "| " + " | ".join(markdown_escape(cell) for cell in cells) + " |"
 
 
-def _markdown_escape(text: str) -> str:
+def markdown_escape(text: str) -> str:
+    """Text as Markdown in one line: a name in it is no link, no code and no HTML."""
     # Not every Markdown knows an escaped "<"; all know the entity.
-    text = re.sub(r"([\\|*`])", r"\\\1", text).replace("<", "&lt;")
+    text = re.sub(r"([\\|*`])", r"\\\1", text).replace("<", "&lt;").replace("](", "]\\(")
     # Inside a word an underscore is only an underscore.
     text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
     return " ".join(text.split())

@@ -122,8 +122,9 @@ class LoadedModel(Weights):
 
     def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`, and `lengthwise.subjects.writing`."""
-        from lengthwise.subjects.writing import write
+        from lengthwise.subjects.writing import unused_settings, write
 
+        self.remarks.extend(each for each in unused_settings(self) if each not in self.remarks)
         with naming_bad_logits(self, "what follows a prompt"):
             return write(self, prompts, at_once=at_once, **ends)
 

@@ -31,6 +31,13 @@ _SIDE_BY_SIDE = "replies to prompts of one length side by side"
 _PADDED = "replies to prompts of several lengths side by side"
 WORTH_SHARING = 32
 """Tokens that a reader must save to read a common beginning by itself."""
+_OF_REPLIES = {
+    "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "suppress_tokens": None, "begin_suppress_tokens": None,
+    "forced_bos_token_id": None, "forced_eos_token_id": None, "bad_words_ids": None, "sequence_bias": None,
+    "min_length": 0, "min_new_tokens": None, "num_beams": 1, "guidance_scale": None, "penalty_alpha": None,
+    "exponential_decay_length_penalty": None, "stop_strings": None,
+}  # fmt: skip
+"""What generation_config.json can say of replies besides how they are drawn, and what says nothing there."""
 
 
 class Replies:
@@ -100,6 +107,15 @@ def write(model: Weights, prompts: Sequence[Tokens], *, at_once: int, **ends: Un
     else:
         found = _along_the_path(model, rows, empty, longest)
     return [found[prompt] for prompt in prompts]
+
+
+def unused_settings(model: Weights) -> list[str]:
+    """What must be said of replies: settings of the model's generate() that would change them, and do not here."""
+    settings: Any = unwrap(model.model).generation_config
+    given = {name: getattr(settings, name, None) for name in _OF_REPLIES}
+    found = [f"{name}={value}" for name, value in given.items() if value not in (None, _OF_REPLIES[name])]
+    said = "replies are the likeliest tokens, without what its generation_config.json sets"
+    return [f"{said}: {', '.join(found)}"] if found else []
 
 
 def alike(one: Sequence[int], other: Sequence[int]) -> int:

@@ -6,7 +6,8 @@
 `make check-lab` runs this. The table (`checks.lab.table`) says what must be found and which pairs must be equal;
 the tests walk it on `tiny-books`. Here it is planted in SmolLM2-135M, at places and lengths that are `scale` times
 as large. Then made-up sides show how often a sound pair is called different, and how often intervals hold the truth
-(`checks.lab.nulls`, `checks.lab.limit_null`). Exits with 1 if anything is wrong.
+(`checks.lab.nulls`, `checks.lab.limit_null`), and documents are drawn from real ones (`checks.lab.real_documents`).
+Exits with 1 if anything is wrong.
 
 What is finished in --out is not run again, so that several processes may fill it, each a shard, at one scale or
 several. --kept runs nothing more: the numbers are of the pairs that are finished. The numbers of all go
@@ -25,7 +26,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from checks.lab import nulls
+from checks.lab import nulls, real_documents
 from checks.lab.bases import EMBEDDED
 from checks.lab.judged import compared, wrong_of, wrong_words
 from checks.lab.sides import Base, Pair, loaded
@@ -98,8 +99,12 @@ def run_missing(missing: Sequence[tuple[str, Pair]], name: str, scale: int, out:
         print(f"{time.monotonic() - started:5.0f} s  {kind}: {pair.what}", flush=True)
 
 
-SIMULATED = {"compare": nulls.simulated, "limit": nulls.simulated_limit}
-"""What made-up sides are given to -> the rows, and what is off."""
+SIMULATED = {
+    "compare": nulls.simulated,
+    "limit": nulls.simulated_limit,
+    "documents": real_documents.simulated,
+}
+"""What made-up sides, or real documents, are given to -> the rows, and what is off."""
 
 
 def simulated(name: str, out: Path) -> tuple[list[Row], list[str]]:

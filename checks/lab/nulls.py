@@ -27,7 +27,7 @@ from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, tokenizer_fingerprint
 
 DOCUMENTS = (2, 4, 8)
-REPEATS = 100
+REPEATS = 400
 LENGTH, VOCABULARY, GRAM = 256, 320, 4
 BENEFIT = 1.0
 """Nats that a token is worth to side A which follows `GRAM` repeated ones."""

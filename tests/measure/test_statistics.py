@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from lengthwise.measure import statistics
+from lengthwise.measure.difference import holm
 from lengthwise.measure.statistics import (
     Statistic,
     clearly_beyond,
@@ -83,7 +84,7 @@ def test_coverage_on_clustered_data(documents: int, windows: int):
     assert 0.88 <= hits / simulations <= 0.99
 
 
-@pytest.mark.parametrize("documents", [2, 3, 4, 5, 8, 11])
+@pytest.mark.parametrize("documents", [2, 3, 4, 5, 8, 11, 16])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_few_documents_cover_as_many_do(documents: int, skewed: bool):
     """95 % where documents differ normally; of a skewed law at least 87 %. The note says what is supposed."""
@@ -113,6 +114,30 @@ def test_of_many_places_none_is_clear_by_chance(documents: int, noise: float):
     sure = replace(ROW, value=1.0, ci_low=1.0, documents=documents)
     assert clearly_beyond([*rows, sure], 0.9)[-1] is sure
     assert clearly_beyond([replace(sure, ci_low=None)], 0.5) == []
+
+
+def test_documents_that_have_nothing_of_it_are_no_evidence():
+    """Nor do they widen the bootstrap: key tokens are in three of four documents."""
+    some = [("a", [6.0, 4.0]), ("b", [1.0, 1.0]), ("c", [5.0, 4.0])]
+    alone = estimate(statistic(some))
+    assert estimate(statistic([*some, ("d", [0.0, 0.0])])) == alone
+    assert alone.documents == 3
+    more = statistic([*some, ("d", [1.0, 2.0])])
+    apart = estimate_difference(more, statistic([*some, ("d", [0.0, 0.0])]))
+    assert apart.documents == 4
+    assert estimate(more).documents == 4
+
+
+@pytest.mark.parametrize("documents", [3, 6, 8, 20])
+def test_a_difference_is_tested_as_its_interval_says(documents: int):
+    rng, excluded = np.random.default_rng(4), 0
+    for _ in range(60):
+        drawn = rng.gamma(1.0, size=documents) - 0.4
+        pairs = [[(f"d{i}", [each, 1.0]) for i, each in enumerate(side)] for side in (drawn, 0 * drawn)]
+        [row] = holm([estimate_difference(*map(statistic, pairs))])
+        excluded += (outside := row.ci_low > 0 or row.ci_high < 0)
+        assert (row.p_holm < 0.05) == outside
+    assert 0 < excluded < 60
 
 
 def test_a_share_stays_one():
@@ -155,13 +180,23 @@ def test_paired_interval_on_correlated_data():
     assert np.mean(widths) < 0.2 * np.mean(unpaired)
 
 
-def test_an_estimator_is_applied_to_each_resample():
-    records = [(f"d{i}", [float(i), 1.0]) for i in range(1, 20)]
-    plain = estimate(statistic(records))
-    powered = estimate(statistic(records, estimator=lambda totals: np.exp(totals[:, 0] / totals[:, 1])))
-    assert powered.value == pytest.approx(math.exp(plain.value))
-    assert powered.ci_low == pytest.approx(math.exp(plain.ci_low), rel=1e-2)
-    assert powered.ci_high == pytest.approx(math.exp(plain.ci_high), rel=1e-2)
+@pytest.mark.parametrize("documents", [2, 4, 20])
+@pytest.mark.parametrize("metric", ["perplexity", "longppl"])
+def test_the_interval_of_a_perplexity_is_that_of_its_loss(metric: str, documents: int):
+    records = [(f"d{i}", [float(i), 1.0]) for i in range(1, documents + 1)]
+    plain = estimate(Statistic.of(replace(ROW, metric="loss"), records))
+    exponential = lambda totals: np.exp(totals[:, 0] / totals[:, 1])  # noqa: E731
+    powered = estimate(Statistic.of(replace(ROW, metric=metric), records, estimator=exponential))
+    ends = [(row.value, row.ci_low, row.ci_high) for row in (plain, powered)]
+    assert ends[1] == pytest.approx([math.exp(each) for each in ends[0]])
+
+
+def test_the_interval_of_a_perplexity_is_finite():
+    records = [("a", [100.0, 1.0]), ("b", [300.0, 1.0])]
+    exponential = lambda totals: np.exp(totals[:, 0] / totals[:, 1])  # noqa: E731
+    row = estimate(Statistic.of(replace(ROW, metric="perplexity"), records, estimator=exponential))
+    assert row.ci_low == 1.0
+    assert row.value < row.ci_high < math.inf
 
 
 def test_a_difference_of_undefined_numbers_is_undefined():

@@ -63,6 +63,26 @@ def nulls_table(results: Results) -> Table:
     return Table(columns=("", *names), rows=lines)
 
 
+def documents_table(results: Results) -> Table:
+    """A line for each text, number of documents and measurement: how many of its intervals hold the truth."""
+    lines: list[list[Cell]] = []
+    for arm, by in _arms(results, "real documents").items():
+        corpus, documents, kind = arm.split(", ")
+        shares = [f"{100 * by[name]:.1f} %" for name in ("covered", "least covered")]
+        said = f"{100 * by['less or more']:.1f} %" if "less or more" in by else None
+        lines.append([corpus, kind, documents, f"{by['numbers']:.0f}", *shares, said])
+    columns = (
+        "text",
+        "measurement",
+        "of",
+        "numbers",
+        "covered",
+        "least covered",
+        "less or more at no change",
+    )
+    return Table(columns=columns, rows=lines)
+
+
 def _arms(results: Results, task: str) -> dict[str, dict[str, float]]:
     """Arm -> metric -> value of the rows of a task: see `checks.lab.__main__.rows_of`."""
     found: dict[str, dict[str, float]] = {}
@@ -82,5 +102,6 @@ TABLES = {
     "called": called_table,
     "sound": sound_table,
     "nulls": nulls_table,
+    "documents": documents_table,
 }
 """Name -> what makes it."""

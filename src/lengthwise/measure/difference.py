@@ -1,7 +1,8 @@
 """Differences between runs: paired on the same items, and which of them are more than noise.
 
-A difference is tested by its bootstrap standard error against Student's t with D - 1 degrees of freedom for
-D documents; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
+A difference is tested as its interval says: p is below 0.05 exactly where the interval excludes 0. It is that of
+Student's t with D - 1 degrees of freedom for D documents, whose standard error is the bootstrap's, or what the
+interval's end towards 0 makes of it where that is wider; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
 the table, which are of its headline numbers: with p_(1) <= ... <= p_(m) the corrected values are
 max over i <= k of min(1, (m - i + 1) p_(i)). So with 95 % probability every difference that is called more than noise
 is a real one.
@@ -17,7 +18,7 @@ from pathlib import Path
 from lengthwise.errors import UsageError, require_known
 from lengthwise.files import named_path
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.statistics import estimate_difference, few_documents, two_sided_p
+from lengthwise.measure.statistics import estimate_difference, few_documents, students_t, two_sided_p
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import SIGNIFICANCE, Results, Row
 from lengthwise.runs import read_run
@@ -239,7 +240,9 @@ def _p_value(row: Row) -> float | None:
     if row.stderr == 0:
         # All documents alike: as far as their signs alone can tell.
         return 2.0 ** (1 - row.documents)
-    return two_sided_p(row.value / row.stderr, row.documents - 1)
+    end = row.ci_low if row.value > 0 else row.ci_high
+    width = 0.0 if end is None else abs(row.value - end) / students_t(0.975, row.documents - 1)
+    return two_sided_p(row.value / max(row.stderr, width), row.documents - 1)
 
 
 def _notes(rows: Sequence[Row], units: str) -> list[str]:

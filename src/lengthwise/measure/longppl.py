@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
-from lengthwise.results import Results
+from lengthwise.results import Results, Row
 from lengthwise.runs import read_run
 from lengthwise.samples import of_this_version
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
@@ -56,6 +57,8 @@ _METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
     ("key_share", "share", "key_tokens", "tokens", ratio),
     ("jeffreys", "nats", "jeffreys", "compared", ratio),
 )
+
+_LEAST_KEY_TOKENS = 10
 
 # Settings that a run on the key tokens of another must share with it.
 _SHARED = ("max_length", "short", "stride", "windows", "seed")
@@ -262,6 +265,16 @@ class LongPpl(WindowMeasurement):
             )
             for metric, unit, value, count, estimator in (_METRICS if records else ())
             if all(record[value] is not None for record in records)
+        ]
+
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers; the share of few key tokens has no interval, which would not know how rare they are."""
+        found = super().rows(statistics, records)
+        if sum(record["key_tokens"] for record in records) >= _LEAST_KEY_TOKENS:
+            return found
+        return [
+            replace(row, stderr=None, ci_low=None, ci_high=None) if row.metric == "key_share" else row
+            for row in found
         ]
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:

@@ -8,8 +8,8 @@ The interval is the percentile interval at 95 %, its tail probability expanded f
 Phi(-t * sqrt(D / (D - 1))), with t the 97.5 % quantile of Student's t at D - 1 degrees of freedom
 (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.2): the plain percentile
 interval of 7 documents covers about 87 %. It cannot leave the range of the documents, which holds a median in
-1 - 2^(1 - D) of cases. So below twelve documents it is widened to Student's, value +- t * standard error, where that
-is wider (not for a number of tokens, which lies on a grid).
+1 - 2^(1 - D) of cases. So it is widened to Student's, value +- t * standard error, where that is wider (not for a
+number of tokens, which lies on a grid). That of a perplexity is exp(its loss's). `checks/lab/real_documents.py` counts how often it holds the truth.
 
 The standard error is the standard deviation over the resamples times sqrt(D / (D - 1)), which for a mean of D equal
 documents is the usual s / sqrt(D).
@@ -33,16 +33,15 @@ SEED = 20250713
 MOST_UNDEFINED = 0.05
 _AT_ONCE = 2**25
 """Weights in a product: 256 MB."""
-_FEW = 12
-"""Below so many documents an interval is at least Student's."""
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
+_GREATEST = 700.0
+"""Of a number whose exponential is finite."""
 _ANY = (-math.inf, math.inf)
-_RANGES = {
-    **dict.fromkeys(("loss", "loss_key", "inverse_temperature"), (0.0, math.inf)),
-    **dict.fromkeys(("perplexity", "longppl"), (1.0, math.inf)),
-}
-"""Where numbers other than shares lie by nature, by metric: Student's interval around one may reach beyond."""
+_POSITIVE = ("loss", "loss_key", "inverse_temperature", "perplexity", "longppl")
+"""Metrics other than shares that are above 0 by nature: Student's interval around one may reach beyond."""
+_EXPONENTIALS = ("perplexity", "longppl")
+"""Of a loss, which varies about normally; their intervals are exp(the loss's)."""
 
 Estimator = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
@@ -98,11 +97,21 @@ def estimate(statistic: Statistic) -> Row:
     """The row with its value, standard error and 95 % interval.
 
     With a single document there is no interval. Nor is there one where the number is undefined in more than
-    5 % of the resamples (a bin that few documents reach); fewer undefined resamples are left out. Where all
-    documents are alike the standard error is exactly 0, whatever the sums were rounded to.
+    5 % of the resamples (a bin that few documents reach); else it is over the documents that have any of what is
+    counted. Where all documents are alike the standard error is exactly 0, whatever the sums were rounded to.
     """
     found = _estimates(statistic)
-    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]), within=_range(statistic))
+    row = _row(statistic, found, rounding=_ROUNDING * abs(found[0]), within=_range(statistic))
+    if row.ci_low is None:
+        return row
+    if not (counted := statistic.totals.any(axis=1)).all():
+        return estimate(_only(statistic, counted))
+    if row.metric not in _EXPONENTIALS:
+        return row
+    loss = _row(statistic, np.log(found), rounding=_ROUNDING * abs(np.log(found[0])), within=(0.0, math.inf))
+    assert loss.ci_low is not None
+    assert loss.ci_high is not None
+    return replace(row, ci_low=math.exp(loss.ci_low), ci_high=math.exp(min(loss.ci_high, _GREATEST)))
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
@@ -115,7 +124,17 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     rounding, difference = _ROUNDING * max(abs(one[0]), abs(other[0])), one - other
     if abs(difference[0]) <= rounding:
         difference[0] = 0.0
-    return _row(minuend, difference, rounding=rounding, within=_ANY)
+    row = _row(minuend, difference, rounding=rounding, within=_ANY)
+    counted = minuend.totals.any(axis=1) | subtrahend.totals.any(axis=1)
+    if row.ci_low is None or counted.all():
+        return row
+    return estimate_difference(_only(minuend, counted), _only(subtrahend, counted))
+
+
+def _only(statistic: Statistic, counted: NDArray[np.bool_]) -> Statistic:
+    """Of these documents. What others have nothing of, they know nothing about: they make no degrees of freedom."""
+    names = tuple(np.array(statistic.documents, dtype=object)[counted])
+    return replace(statistic, documents=names, totals=statistic.totals[counted])
 
 
 @lru_cache(maxsize=2)
@@ -143,7 +162,7 @@ def _estimates(statistic: Statistic) -> NDArray[np.float64]:
 def _range(statistic: Statistic) -> tuple[float, float]:
     """Where a number lies by nature. A share is a count of some among a count of all, in every document."""
     if statistic.row.unit != "share" or statistic.totals.shape[1] % 2:
-        return _RANGES.get(statistic.row.metric, _ANY)
+        return (0.0, math.inf) if statistic.row.metric in _POSITIVE else _ANY
     some, all_of_them = statistic.totals[:, ::2], statistic.totals[:, 1::2]
     return (0.0, 1.0) if ((some >= 0) & (some <= all_of_them)).all() else _ANY
 
@@ -166,7 +185,7 @@ def _row(
     # The standard deviation of equal numbers can round to more than 0.
     deviation = float(defined.std(ddof=1)) if defined.min() < defined.max() else 0.0
     stderr = deviation * math.sqrt(documents / (documents - 1))
-    if documents < _FEW and row.unit != "tokens":
+    if row.unit != "tokens":
         half = students_t(0.975, documents - 1) * stderr
         low, high = min(low, value - half), max(high, value + half)
         low, high = max(low, within[0]), min(high, within[1])

@@ -2,10 +2,10 @@
 
 A difference is tested as its interval says: p is below 0.05 exactly where the interval excludes 0. It is that of
 Student's t with D - 1 degrees of freedom for D documents, whose standard error is the bootstrap's, or what the
-interval's end towards 0 makes of it where that is wider; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
-the table, which are of its headline numbers: with p_(1) <= ... <= p_(m) the corrected values are
-max over i <= k of min(1, (m - i + 1) p_(i)). So with 95 % probability every difference that is called more than noise
-is a real one.
+interval's end towards 0 makes of it where that is wider; where all documents differ by the same, by their signs
+alone. Holm's correction is over all tests of the table, which are of its headline numbers: with
+p_(1) <= ... <= p_(m) the corrected values are max over i <= k of min(1, (m - i + 1) p_(i)). So with 95 % probability
+every difference that is called more than noise is a real one.
 """
 
 from __future__ import annotations

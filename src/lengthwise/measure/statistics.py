@@ -9,7 +9,8 @@ Phi(-t * sqrt(D / (D - 1))), with t the 97.5 % quantile of Student's t at D - 1 
 (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.2): the plain percentile
 interval of 7 documents covers about 87 %. It cannot leave the range of the documents, which holds a median in
 1 - 2^(1 - D) of cases. So it is widened to Student's, value +- t * standard error, where that is wider (not for a
-number of tokens, which lies on a grid). That of a perplexity is exp(its loss's). `checks/lab/real_documents.py` counts how often it holds the truth.
+number of tokens, which lies on a grid). That of a perplexity is exp(its loss's). `checks/lab/real_documents.py`
+counts how often it holds the truth.
 
 The standard error is the standard deviation over the resamples times sqrt(D / (D - 1)), which for a mean of D equal
 documents is the usual s / sqrt(D).

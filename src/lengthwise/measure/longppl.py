@@ -58,8 +58,6 @@ _METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
     ("jeffreys", "nats", "jeffreys", "compared", ratio),
 )
 
-_LEAST_KEY_TOKENS = 10
-
 # Settings that a run on the key tokens of another must share with it.
 _SHARED = ("max_length", "short", "stride", "windows", "seed")
 
@@ -268,13 +266,10 @@ class LongPpl(WindowMeasurement):
         ]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The numbers; the share of few key tokens has no interval, which would not know how rare they are."""
-        found = super().rows(statistics, records)
-        if sum(record["key_tokens"] for record in records) >= _LEAST_KEY_TOKENS:
-            return found
+        """The numbers; the share of key tokens has no interval: few documents do not show how rare they are."""
         return [
             replace(row, stderr=None, ci_low=None, ci_high=None) if row.metric == "key_share" else row
-            for row in found
+            for row in super().rows(statistics, records)
         ]
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:

@@ -33,6 +33,10 @@ _CHARACTERS = (8_000, 40_000)
 """A document needs so many to hold a window; and no more are read."""
 
 
+_WITHOUT = ("benefit_kept", "key_share")
+"""A ratio of small numbers, which mostly has no interval, and one that never has."""
+
+
 def measured() -> Iterator[tuple[str, Results]]:
     """(corpus, results) with a record of every document."""
     base = base_of(EMBEDDED)
@@ -59,23 +63,15 @@ def drawn(statistic: Statistic, places: Sequence[int]) -> Statistic:
     return replace(statistic, totals=statistic.totals[list(places)], documents=names)
 
 
-def intervals(results: Results, statistic: Statistic, documents: int, draws: int) -> tuple[float, float]:
+def intervals(statistic: Statistic, documents: int, draws: int) -> tuple[float, float]:
     """The share of draws with an interval, and of these the share whose interval holds the truth."""
     truth, rng, found = estimate(statistic).value, np.random.default_rng(1), []
     assert truth is not None
     for _ in range(draws):
-        some = drawn(statistic, rng.integers(len(statistic.documents), size=documents))
-        [row] = [row for row in _rows(results, some) if row.metric == statistic.row.metric]
+        row = estimate(drawn(statistic, rng.integers(len(statistic.documents), size=documents)))
         if row.ci_low is not None and row.ci_high is not None:
             found.append(row.ci_low <= truth <= row.ci_high)
     return len(found) / draws, float(np.mean(found)) if found else 1.0
-
-
-def _rows(results: Results, statistic: Statistic) -> list[Row]:
-    """What is printed of a number: with `longppl`, whether it has an interval depends on the key tokens."""
-    if results.kind != "longppl" or statistic.row.metric != "key_share":
-        return [estimate(statistic)]
-    return measurement_of(results).rows([statistic], [{"key_tokens": total} for total, _ in statistic.totals])
 
 
 def claims(found: Sequence[Statistic], documents: int, draws: int) -> float:
@@ -107,13 +103,11 @@ def simulated(draws: int = DRAWS) -> tuple[list[Row], list[str]]:
         found = [
             one
             for one in every
-            if one.row.is_whole
-            and one.row.metric not in (*levels, "benefit_kept")
-            and one.row.unit != "tokens"
+            if one.row.is_whole and one.row.metric not in (*levels, *_WITHOUT) and one.row.unit != "tokens"
         ]
         for documents in DOCUMENTS:
             shares = {
-                (one.row.metric, one.row.length, one.row.distance): intervals(results, one, documents, draws)
+                (one.row.metric, one.row.length, one.row.distance): intervals(one, documents, draws)
                 for one in found
             }
             given = [held for with_interval, held in shares.values() if with_interval >= 0.02]

@@ -52,7 +52,9 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
 def test_hidden_states_go_to_the_device_of_the_head(untied: str, monkeypatch: pytest.MonkeyPatch):
     """The meta device in the place of a second one."""
     model = load(untied, device="cpu")
-    model.head = Head(torch.nn.Linear(32, 320, bias=False, device="meta"))
+    model.head = Head(
+        torch.nn.Linear(32, 320, bias=False, device="meta"), copy_of=model.model.get_output_embeddings()
+    )
     # Nothing can be compared there.
     model.proofs.blind_up_to = IDS.shape[1]
     monkeypatch.setattr(weights, "why_not", lambda *_: None)

@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ SEVERAL = {
 }
 
 
-def packed(**columns) -> dict:
+def packed(**columns: Any) -> dict[str, Any]:
     return {"input_ids": [*range(24)], **columns}
 
 
@@ -157,3 +158,29 @@ def test_a_column_that_says_one_text_changes_nothing(caplog: pytest.LogCaptureFi
 def test_a_column_with_other_than_one_value_a_token_is_refused(name: str):
     with pytest.raises(UsageError, match=rf"{name}.*\(23,\)"):
         PairCollator(View(16))([packed(**{name: [1] * 23})])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input_ids", 0.7),
+        ("input_ids", float("nan")),
+        ("input_ids", -100),
+        ("labels", 1.5),
+        ("completion_mask", 0.5),
+        ("completion_mask", -100),
+        ("assistant_masks", 2),
+    ],
+)
+def test_numbers_that_are_no_tokens_or_marks_are_refused(name: str, value: float):
+    with pytest.raises(UsageError, match=rf"{name} of a sample.*\n.*whole numbers"):
+        PairCollator(View(16))([packed(**{name: [value] * 24})])
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8, torch.tensor])
+def test_whole_numbers_of_any_type_are_tokens(kind: Any):
+    marks = np.arange(24) > 3
+    found = PairCollator(View(16))([packed(input_ids=kind([*range(24)]), completion_mask=marks)])
+    expected = PairCollator(View(16))([packed(completion_mask=marks.astype(int).tolist())])
+    assert torch.equal(found["input_ids"], expected["input_ids"])
+    assert torch.equal(found["labels"], expected["labels"])

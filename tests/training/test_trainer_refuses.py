@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, IterableDataset
-from trainers import LENGTH, trainer_for, windows
+from trainers import trainer_for, windows
 from transformers import TrainingArguments
 
 from lengthwise.errors import UsageError
@@ -65,6 +65,7 @@ def test_what_would_change_another_loss_is_refused(tmp_path: Path):
     for arguments_, more in (
         ({"label_smoothing_factor": 0.1}, {}),
         ({}, {"compute_loss_func": lambda *_, **__: 0}),
+        ({}, {"compute_metrics": lambda _: {}}),
         ({}, {"model_init": lambda: tiny_llama()}),
     ):
         with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
@@ -100,27 +101,3 @@ def test_ways_to_shard_that_lose_the_head_are_refused(tmp_path: Path, monkeypatc
             patch.setattr(trainer, size, lambda: 2)
             with pytest.raises(UsageError, match="parallel"):
                 trainer._refuse_what_is_not_supported()
-
-
-ROWS = {
-    "right padding": {"attention_mask": torch.arange(LENGTH) < 10},
-    "left padding": {"attention_mask": torch.arange(LENGTH) > 3},
-    "ids of texts": {"attention_mask": 1 + torch.arange(LENGTH) // 10},
-    "a mask of a block": {"attention_mask": torch.ones(1, LENGTH, LENGTH).tril()},
-    "positions that begin again": {"position_ids": torch.arange(LENGTH) % 10},
-    "positions of three axes": {"position_ids": torch.arange(LENGTH).expand(3, LENGTH)},
-}
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_a_batch_of_packed_or_padded_rows_is_refused(kind: str, tmp_path: Path, documents: Any):
-    def collate(items: Any) -> dict[str, Any]:
-        batch = PairCollator(View(LENGTH))(items)
-        size = len(batch["labels"])
-        return batch | {name: rows.long().expand(size, *rows.shape) for name, rows in ROWS[kind].items()}
-
-    trainer = trainer_for(tiny_llama(), tmp_path, windows(documents), data_collator=collate)
-    with pytest.raises(UsageError, match="several texts") as caught:
-        trainer.train()
-    assert caught.value.expected
-    assert caught.value.fix

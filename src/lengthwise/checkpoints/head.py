@@ -61,6 +61,8 @@ class Head:
     module: nn.Module
     logit_scale: float = 1.0
     soft_cap: float | None = None
+    copy_of: nn.Module | None = None
+    """The model's own layer, if `module` is a whole copy of it."""
 
     @property
     def weight(self) -> Tensor:
@@ -102,7 +104,7 @@ def hidden_states_for(model: nn.Module, head: Head | FullLogits, input_ids: Tens
 
     Raises:
         UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
-            whose positions begin again, under FlashAttention.
+            whose positions begin again, under FlashAttention; a head that the model no longer has.
     """
     return states_and_output(model, head, input_ids, **views)[0]
 
@@ -114,6 +116,7 @@ def states_and_output(
     if (position_ids := views.get("position_ids")) is not None:
         _check_positions(model, position_ids)
     if isinstance(head, Head):
+        _check_still_its_own(model, head)
         return final_states_and_output(model, input_ids, **views)
     output = model(**view_arguments(model, input_ids, **views), **accepted(model, use_cache=False))
     return output.logits, output
@@ -125,6 +128,17 @@ def why_not(head: Head, hidden: Tensor, logits: Tensor) -> str | None:
     if ours.shape != logits.shape:
         return f"the head gives {tuple(ours.shape)} logits, the model {tuple(logits.shape)}"
     return f"head and model {differ}" if (differ := apart(ours, logits)) else None
+
+
+def _check_still_its_own(model: nn.Module, head: Head) -> None:
+    """Refuse the head of another model, or of this one before an adapter, a resize or a copy replaced it."""
+    now = unwrap_saved(unwrap(model).get_output_embeddings())
+    if now is not unwrap_saved(head.copy_of or head.module):
+        raise UsageError(
+            f"the head is not the output layer that this {type(unwrap(model)).__name__} has now",
+            expected="what find_head gave for the model as it is",
+            fix="call find_head(model) again after adding an adapter, resizing the vocabulary or copying the model",
+        )
 
 
 def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
@@ -195,9 +209,9 @@ def _candidate(base: PreTrainedModel) -> Head | str:
     divisor = getattr(config, "logits_scaling", None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
     held = _resident(own)
-    return Head(
-        module if held is own else held, float(scale / divisor), None if soft_cap is None else float(soft_cap)
-    )
+    own_layer = (module, None) if held is own else (held, module)
+    soft_cap = None if soft_cap is None else float(soft_cap)
+    return Head(own_layer[0], float(scale / divisor), soft_cap, copy_of=own_layer[1])
 
 
 def _refute(model: nn.Module, head: Head) -> str | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lengthwise.alignment import next_token_labels
+from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import UsageError, require, shown
 from lengthwise.text import TokenDocument, WindowSampler
@@ -137,9 +137,10 @@ class PairCollator:
         if left_out := check_columns(items) - self._named:
             self._named |= left_out
             logger.warning("columns that no window has: %s", ", ".join(sorted(left_out)))
-        geometry, positions = draw = self._draw(items)
+        texts = [tokens_and_targets(item) for item in items]
+        geometry, positions = draw = self._draw(items, texts[0][0])
         # [2 views, B, tokens and targets, L]
-        windows = [self.view.windows(tokens_and_targets(item), draw, self.seed) for item in items]
+        windows = [self.view.windows(text, draw, self.seed) for text in texts]
         rows = torch.from_numpy(np.stack(windows, axis=1)).flatten(0, 1)
         inputs = rows[:, 0].clone()
         if self.bos_id is not None:
@@ -151,8 +152,8 @@ class PairCollator:
             batch["attention_mask"] = torch.ones_like(inputs)
         return batch
 
-    def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
-        """The draw of the items' step; of this batch for items that no WindowDataset made."""
+    def _draw(self, items: Sequence[Mapping[str, Any]], first: np.ndarray) -> Draw:
+        """The draw of the items' step; for items that no WindowDataset made, that of this batch by its first text."""
         drawn = [item.get("draw", (None, None, None)) for item in items]
         if len({step for step, *_ in drawn}) > 1:
             raise UsageError(
@@ -166,7 +167,7 @@ class PairCollator:
             raise UsageError("samples have position ids, and the collator samples them", fix="leave them out")
         size = self.check_sizes([len(item["input_ids"]) for item in items])
         offsets = self.view.offsets or (size - self.view.length, size - self.view.length)
-        return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
+        return self.view.draw(self.seed, first[: self.view.length].tolist(), offsets)
 
     def check_sizes(self, sizes: Sequence[int]) -> int:
         """The size of all stretches; UsageError if they have several sizes, or one that does not fit the view."""
@@ -188,18 +189,34 @@ class PairCollator:
 
 def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     """[2, n]: the tokens of an item, and those that it may predict, -100 for those it may not."""
-    tokens = targets = np.asarray(item["input_ids"])
+    tokens = targets = _whole(item["input_ids"], "input_ids", least=0)
     for name in ("labels", *MASKS):
         if item.get(name) is None:
             continue
-        given = np.asarray(item[name])
+        given = _whole(
+            item[name], name, least=0 if name in MASKS else NO_LABEL, most=1 if name in MASKS else None
+        )
         require(
             given.shape == tokens.shape,
             f"{name} of a sample has the shape {given.shape}, its input_ids {tokens.shape}",
             "one value a token",
         )
         targets = given if name == "labels" else np.where(given == 0, NO_LABEL, targets)
-    return np.stack([tokens, targets]).astype(np.int64)
+    return np.stack([tokens, targets])
+
+
+def _whole(values: Any, name: str, *, least: int, most: int | None = None) -> np.ndarray:
+    """A column as whole numbers from `least` to `most`; UsageError for others, which would be cut off silently."""
+    given = np.asarray(values)
+    whole = given.astype(np.int64) if given.dtype.kind in "iub" else None
+    if given.dtype.kind == "f" and bool(np.isfinite(given).all()) and not (given % 1).any():
+        whole = given.astype(np.int64)
+    if whole is None or (whole.size and (whole.min() < least or (most is not None and whole.max() > most))):
+        raise UsageError(
+            f"{name} of a sample is {shown(values)}",
+            expected=f"whole numbers from {least}" + ("" if most is None else f" to {most}"),
+        )
+    return whole
 
 
 def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -224,19 +241,56 @@ def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
     return left_out
 
 
-def check_rows_whole(attention_mask: Tensor | None, position_ids: Tensor | None) -> None:
-    """UsageError where rows of a batch [2B, L] are several texts, or have padding, which the pairs would count."""
+def check_batch(
+    input_ids: Tensor,
+    labels: Tensor,
+    *,
+    geometry: PairGeometry,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+) -> None:
+    """Refuse rows [2B, L] that are several texts or have padding, and labels that say other rows than `geometry`.
+
+    A label is the token after its row, and paired rows have the same. Tokens may be changed on purpose, so
+    UsageError where fewer than half of them agree.
+    """
     wrong = None
     if attention_mask is not None and (attention_mask.ndim != 2 or bool((attention_mask != 1).any())):
         wrong = "an attention_mask that is not 1 at every token"
-    if position_ids is not None and (position_ids.ndim != 2 or bool((position_ids.diff(dim=1) <= 0).any())):
-        wrong = "position_ids that do not ascend"
+    if position_ids is not None and (
+        position_ids.ndim != 2 or bool((position_ids.sort(dim=1).values.diff(dim=1) == 0).any())
+    ):
+        wrong = "position_ids that occur twice in a row"
     if wrong:
         raise UsageError(
             f"a batch holds {wrong}: its rows are several texts, or have padding",
             expected="rows of one text each, without padding",
             fix=_WHOLE_ROWS,
         )
+    if input_ids.shape != labels.shape or len(labels) % 2 or labels.shape[1] != geometry.length:
+        # The loss says so.
+        return
+    long, short = labels.chunk(2)
+    for one, other, problem, expected in (
+        (
+            labels[:, :-1],
+            input_ids[:, 1:],
+            "most labels are not the token after their row",
+            "labels aligned with rows: next_token_labels(input_ids)",
+        ),
+        (
+            long[:, geometry.long_rows],
+            short[:, geometry.short_rows],
+            "most paired rows of the long and the short windows have different labels",
+            f"the long windows first, then the short ones, which begin {geometry.offset} tokens later",
+        ),
+    ):
+        known = (one != NO_LABEL) & (other != NO_LABEL)
+        same, of = torch.stack([((one == other) & known).sum(), known.sum()]).tolist()
+        if 2 * same < of:
+            raise UsageError(
+                f"{problem} ({of - same} of {of})", expected=expected, fix="PairCollator makes such batches"
+            )
 
 
 def _check_plain(name: str, value: Any, n: int) -> None:

@@ -12,6 +12,7 @@ from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
+from lengthwise.training.collator import check_batch
 
 
 def model_alignment_loss(
@@ -42,12 +43,15 @@ def model_alignment_loss(
             them.
         geometry, objective, normalizers: as in `alignment_loss`.
         position_ids, attention_mask: [2B, L], passed to the model. Layers whose sliding window is shorter than
-            the positions have consecutive ones (`local_positions`). Padding needs labels of -100 too, and belongs
-            after the text and outside of the paired rows.
+            the positions have consecutive ones (`local_positions`). Rows are of one text each, without padding.
 
     Raises:
-        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
+        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states; the head is not
+            its own; padding, packed rows, or labels that are not the next tokens of rows that face each other.
     """
+    check_batch(
+        input_ids, labels, geometry=geometry, attention_mask=attention_mask, position_ids=position_ids
+    )
     rows: Any = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
     if all(objective.trains):
         with local_positions(model, position_ids):

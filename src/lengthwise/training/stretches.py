@@ -257,8 +257,6 @@ def row_lengths(dataset: Any) -> list[int] | None:
     """
     if not hasattr(dataset, "__len__"):
         return None
-    if isinstance(dataset, list | tuple):
-        return [len(row["input_ids"]) for row in dataset]
     if "input_ids" in (getattr(dataset, "column_names", None) or ()) and hasattr(dataset, "with_format"):
         batches = dataset.select_columns("input_ids").with_format("arrow").iter(batch_size=1000)
         chunks = (chunk for batch in batches for chunk in batch["input_ids"].chunks)

@@ -19,7 +19,7 @@ from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training.arguments import AlignmentArguments
-from lengthwise.training.collator import WindowDataset, check_rows_whole
+from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
 from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
@@ -148,7 +148,6 @@ class AlignmentTrainer(Trainer):
                 expected=", ".join((*_ROWS, "geometry")),
                 fix="leave it out of what the data_collator returns",
             )
-        check_rows_whole(rows.get("attention_mask"), rows.get("position_ids"))
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             output = model_alignment_loss(
@@ -302,6 +301,7 @@ class AlignmentTrainer(Trainer):
             (self.model_init is not None, "model_init", "a model: its output head is found once"),
             (args.label_smoothing_factor > 0, "label_smoothing_factor", no_such_term),
             (self.compute_loss_func is not None, "compute_loss_func", no_such_term),
+            (self.compute_metrics is not None, "compute_metrics", "MeasureCallback: no logits are kept"),
             (getattr(args, "loss_type", None) == "dft", "loss_type='dft'", no_such_term),
             (getattr(config, "output_router_logits", False), "output_router_logits", no_such_term),
         ):

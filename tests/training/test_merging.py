@@ -1,5 +1,6 @@
 """What an adapter touches, and what a merge makes of it: the predictions of model and adapter, or a refusal."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ import pytest
 import torch
 import yaml
 from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
-from lengthwise.testing import save_tiny_model
+from lengthwise.testing import save_tiny_model, tiny_tokenizer
+from lengthwise.training import train
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
@@ -57,14 +60,14 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(save_tiny_model(tmp_path / request.param, tie_word_embeddings=request.param == "tied"))
 
 
-def trained(recipe: Recipe, run: Path) -> Path:
+def trained(recipe: Recipe, run: Path, *, scale: float = 0.1) -> Path:
     """The folder of a run whose adapter has random weights."""
     loaded = load_for_training(recipe)
     model = add_adapter(loaded.model, recipe.adapter)
     torch.manual_seed(0)
     for parameter in model.parameters():
         if parameter.requires_grad:
-            parameter.data += 0.1 * torch.randn_like(parameter)
+            parameter.data += scale * torch.randn_like(parameter)
     save_whole(model, loaded.tokenizer, run / "model")
     (run / "config.yaml").write_text(yaml.safe_dump({"kind": "train", **recipe.to_dict()}))
     return run
@@ -97,6 +100,41 @@ def test_what_cannot_be_merged_writes_nothing(make: Make, shared: Path, tmp_path
     with pytest.raises(UsageError, match=says):
         merge_run(run, tmp_path / "merged")
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_rounding_takes_of_the_adapter_is_said(
+    make: Make, base: str, tmp_path: Path, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an adapter that changes little: against the logits of both models by themselves."""
+    run = trained(make(model=base, adapter={}), tmp_path / "run", scale=1e-3)
+    said = merge_run(run, tmp_path / "merged", dtype=dtype)["lost_to_rounding"]
+    whole, plain = predictions(base, str(run / "model")), predictions(base)
+    lost = float((predictions(str(tmp_path / "merged")) - whole).norm() / (whole - plain).norm())
+    assert float(said.split("%")[0]) / 100 == pytest.approx(lost, rel=0.5, abs=1e-2)
+    assert (lost > 0.5) == (dtype == "bfloat16") == ("--dtype float32 keeps it" in caplog.text)
+
+
+def test_a_base_that_changed_since_the_run_is_refused(make: Make, base: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(make(model=base, adapter={}, steps=1), run)
+    merge_run(run, tmp_path / "merged")
+    shutil.rmtree(base)
+    save_tiny_model(Path(base), seed=5, tie_word_embeddings=base.endswith("/tied"))
+    with pytest.raises(UsageError, match=r"the weights of .* changed"):
+        merge_run(run, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_model_of_few_positions_is_merged(make: Make, tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=320, n_positions=20, n_embd=32, n_layer=1, n_head=2, bos_token_id=0)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "base")
+    tiny_tokenizer().save_pretrained(tmp_path / "base")
+    run = trained(make(model=str(tmp_path / "base"), adapter={}), tmp_path / "run")
+    merge_run(run, tmp_path / "merged")
+    ids = torch.arange(20)[None]
+    merged, both = (load(str(tmp_path / "merged")), load(str(tmp_path / "base"), adapter=str(run / "model")))
+    torch.testing.assert_close(merged.model(input_ids=ids).logits, both.model(input_ids=ids).logits)
 
 
 def test_a_quantized_base_is_refused(make: Make, base: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import DTYPES, load_weights
+from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.checkpoints.saving import check_whole_weights, new_folder, save_whole
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import add_saved_adapter
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
-from lengthwise.files import named_path
-from lengthwise.training.recipe import read_recipe
+from lengthwise.files import named_path, read_json
+from lengthwise.runs import finished_results
+from lengthwise.subjects import LoadedModel
+from lengthwise.training.recipe import Recipe, read_recipe
 from lengthwise.training.starting_model import load_for_training, parameter_counts
 
+logger = logging.getLogger(__name__)
+
+_SAID = 0.1
+"""The share of the adapter's effect from which on its loss by rounding is said."""
 _MERGED = 1e-4
 """By how much of the largest logit a merged model may be off: products are summed in another order."""
 
@@ -51,9 +60,13 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
     recipe = recipe.model_copy(update={"shifted_sparse": None, "device": "cpu"})
     whole = recipe.model_copy(update={"quantize": None, "precision": "float32"})
     loaded = load_for_training(whole)
-    if recipe != whole:
-        expand_into(loaded.model, load_for_training(recipe).model)
+    trained = loaded if recipe == whole else load_for_training(recipe)
+    _check_base(run, recipe, trained)
+    if trained is not loaded:
+        expand_into(loaded.model, trained.model)
+    del trained
     with quiet_transformers():
+        without = _predictions(loaded.model)
         adapted: Any = add_saved_adapter(loaded.model, str(adapter))
         kind, instead = type(adapted.active_peft_config).__name__, f"load it with adapter={adapter}"
         if not hasattr(adapted.base_model, "merge_and_unload"):
@@ -75,11 +88,16 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
         if not _is_tied(merged):
             # Trained apart, they are saved apart.
             merged.config.get_text_config().tie_word_embeddings = merged.config.tie_word_embeddings = False
-        # CLEX's learned frequencies multiply positions in the thousands, so rounding them turns by radians.
-        wide = {name: copy.deepcopy(module.state_dict()) for name, module in clex_modules(merged)}
-        merged = merged.to(DTYPES[dtype])
-        for name, module in clex_modules(merged):
-            module.float().load_state_dict(wide[name])
+        # Rounded weights in float32, so that what follows is the rounding of weights and not that of products.
+        _round(_round(merged, DTYPES[dtype]), torch.float32)
+        lost = float((_predictions(merged) - before).norm() / (before - without).norm().clamp(min=1e-30))
+        if dtype != "float32" and lost > _SAID:
+            logger.warning(
+                "rounded to %s, the weights predict otherwise by %.0f %% of what the adapter changes: "
+                "--dtype float32 keeps it",
+                *(dtype, 100 * lost),
+            )
+        _round(merged, DTYPES[dtype])
         save_whole(merged, loaded.tokenizer, out, check=lambda folder: _check_saved(merged, folder))
     return {
         "base": recipe.model,
@@ -87,16 +105,46 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
         "quantized": recipe.quantize,
         "extension": None if loaded.extension is None else loaded.extension.method,
         "dtype": dtype,
+        "lost_to_rounding": f"{lost:.1%} of what the adapter changes",
         "parameters": parameter_counts(merged)[0],
         "written_to": str(out),
     }
 
 
+def _check_base(run: Path, recipe: Recipe, trained: LoadedModel) -> None:
+    """Raise UsageError if the weights under the model's name are no longer those that the adapter was trained on."""
+    begun, results = run / "inputs.json", finished_results(run)
+    # Each kind of device packs 4 bits in its own way.
+    elsewhere = results is not None and results.provenance.get("device") != "cpu"
+    if not begun.exists() or (recipe.quantize is not None and elsewhere):
+        return
+    before = read_json(begun, expected="the fingerprints that the run was begun with")
+    if before["model"]["weights"] != trained.fingerprint()["weights"]:
+        raise UsageError(
+            f"since {run} was begun, the weights of {recipe.model} changed",
+            expected="the model that the adapter was trained on",
+            fix="restore it, or train again",
+        )
+
+
+def _round(model: Any, dtype: torch.dtype) -> Any:
+    """The model's weights in a dtype, in place, but for CLEX's learned frequencies.
+
+    They multiply positions in the thousands, so rounding them turns by radians.
+    """
+    wide = {name: copy.deepcopy(module.state_dict()) for name, module in clex_modules(model)}
+    model.to(dtype)
+    for name, module in clex_modules(model):
+        module.float().load_state_dict(wide[name])
+    return model
+
+
 @torch.no_grad()
 def _predictions(model: Any) -> Tensor:
-    """Logits after a few tokens from the whole vocabulary."""
+    """Logits after a few tokens from the whole vocabulary, in rows that fit the model's positions."""
     count = model.get_input_embeddings().weight.shape[0]
-    ids = torch.linspace(0, count - 1, 32).long()[None]
+    size = min(32, max_positions(unwrap(model)) or 32)
+    ids = torch.linspace(0, count - 1, 32 // size * size).long().view(-1, size)
     return model.eval()(input_ids=ids).logits.float()
 
 

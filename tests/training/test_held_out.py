@@ -1,6 +1,7 @@
 """The `eval:` section of a recipe."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,16 +33,32 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
     recipe = make(eval=held, steps=20, save_every=20, optimizer=optimizer)
     results = train(recipe, tmp_path / "run")
     found = {line["step"]: line for line in read_metrics(tmp_path / "run" / "metrics.jsonl")}
-    numbers = [found[step][metric] for step in sorted(found)]
-    assert all(
-        {"loss", "eval_loss", "eval_jeffreys", "eval_cross_entropy"} < line.keys() for line in found.values()
-    )
+    before, *numbers = [found[step][metric] for step in sorted(found)]
+    assert all({"eval_loss", "eval_jeffreys", "eval_cross_entropy"} < line.keys() for line in found.values())
+    assert "loss" not in found.pop(0)
+    assert all("loss" in line for line in found.values())
+    rows = run(Perplexity(lengths=(32,), windows=2), recipe.model, str(other)).rows
+    [untrained] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
+    assert before == pytest.approx(untrained, rel=1e-5)
     best = min(range(len(numbers)), key=lambda index: numbers[index])
     assert len(numbers) == best + 1 + 2 < 20
-    assert f"after step {best + 1}; {best + 3} of 20 steps" in " ".join(results.notes)
+    said = f"after step {best + 1}, {before:.4f} before training; {best + 3} of 20 steps"
+    assert said in " ".join(results.notes)
     rows = run(Perplexity(lengths=(32,), windows=2), str(tmp_path / "run" / "model"), str(other)).rows
     [again] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
     assert again == pytest.approx(numbers[best], rel=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "worse"), [(3.0, True), (0.003, False)])
+def test_a_run_that_made_the_model_worse_says_so(rate: float, worse: bool, make, tmp_path):
+    """And resumed it compares with the model before its first step, not before its last."""
+    held = {"every": 2, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+    recipe = make(eval=held | {"keep_best": True}, optimizer={"learning_rate": rate, "schedule": "constant"})
+    whole = train(recipe, tmp_path / "run")
+    assert any("than the model before training" in note for note in whole.notes) == worse
+    (tmp_path / "run" / "results.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "checkpoint-6")
+    assert train(recipe, tmp_path / "run", resume=True).notes == whole.notes
 
 
 @pytest.mark.parametrize("name", ["eval_jefreys", "eval_perplexity/loss@23"])
@@ -94,7 +111,7 @@ def test_several_measurements_are_taken_without_a_remark(make, tmp_path, capfd):
     held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
     several = {"ppl": {"lengths": [32], "windows": 2}, "measure": {"lengths": [32], "windows": 2}}
     train(make(eval=held | {"measurements": several}, steps=1), tmp_path / "run")
-    [line] = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    _, line = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert {"eval_perplexity/loss@32", "eval_misalignment/jeffreys@32"} < line.keys()
     assert "callback" not in capfd.readouterr().err
 
@@ -110,5 +127,5 @@ def test_questions_that_bring_their_own_text(make, tmp_path):
     recipe = make(eval=held | {"measurements": {"eval": asked}}, steps=1)
     assert plan(recipe)["processes"] == 1
     train(recipe, tmp_path / "run")
-    [line] = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    _, line = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "eval_longbench_qasper_e/f1" in line

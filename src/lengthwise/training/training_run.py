@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ from lengthwise.subjects import LoadedModel
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.sections import lower_is_better
 from lengthwise.training.starting_model import load_for_training, parameter_counts, training_documents
 from lengthwise.training.trainer import logged_parts
 
@@ -80,6 +82,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     documents, facts = training_documents(recipe, loaded.tokenizer)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     resumed_at = 0 if checkpoint is None else checkpoint_step(checkpoint)
+    settings["eval_on_start"] = recipe.eval is not None and checkpoint is None
     if folder is not None:
         folder.check_inputs(run_inputs(loaded, facts["corpus_fingerprint"]))
         forget_steps_after(path, resumed_at)
@@ -191,7 +194,7 @@ class _Keeper(TrainerCallback):
         # Behind the measurements, whose names are known only now.
         require_known(held.metric, kwargs["metrics"], "eval.metric is in no evaluation:")
         # The Trainer finds the best model only among those that are saved.
-        control.should_save |= held.keep_best
+        control.should_save |= held.keep_best and state.global_step > 0
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         logs = kwargs["logs"]
@@ -254,9 +257,13 @@ def _results(recipe: Recipe, state: TrainerState, facts: dict[str, Any], *, part
     if recipe.eval is not None and state.best_metric is not None:
         kept = "the model is of that step" if recipe.eval.keep_best else "the model is of the last step"
         best, ended = state.best_global_step, f"{state.global_step} of {recipe.steps} steps"
+        name, reached = recipe.eval.metric, state.best_metric
+        start = next((log[name] for log in state.log_history if log["step"] == 0 and name in log), math.nan)
         notes += [
-            f"Best {recipe.eval.metric}: {state.best_metric:.4f} after step {best}; {ended} were run; {kept}."
+            f"Best {name}: {reached:.4f} after step {best}, {start:.4f} before training; {ended} were run; {kept}."
         ]
+        if start < reached if lower_is_better(name) else start > reached:
+            notes += [f"No evaluation has a better {name} than the model before training: use that one."]
     notes += [f"Interrupted after {len(steps)} of {recipe.steps} steps."] if partial else []
     notes += [f"Full logits were used: {facts['full_logits']}"] if facts["full_logits"] else []
     return Results(

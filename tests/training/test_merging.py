@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import yaml
@@ -39,6 +40,14 @@ MERGED: dict[str, dict[str, Any]] = {
     },
     "LoKr": {"config": "LoKrConfig", "target_modules": ["q_proj"]},
     "norms": {"config": "LNTuningConfig"},
+    "first weights by PiSSA": {"init_lora_weights": "pissa"},
+    "first weights by OLoRA": {"init_lora_weights": "olora"},
+    **{
+        name: {"config": name, "target_modules": ["q_proj"]}
+        for name in ("FrodConfig", "SupertuningConfig")
+        # Of new versions of PEFT; they save whole numbers.
+        if hasattr(peft, name)
+    },
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "biases of LoRA": ({"lora_bias": True}, "PEFT does not merge"),
@@ -135,6 +144,16 @@ def test_a_model_of_few_positions_is_merged(make: Make, tmp_path: Path) -> None:
     ids = torch.arange(20)[None]
     merged, both = (load(str(tmp_path / "merged")), load(str(tmp_path / "base"), adapter=str(run / "model")))
     torch.testing.assert_close(merged.model(input_ids=ids).logits, both.model(input_ids=ids).logits)
+
+
+def test_an_adapter_that_changes_the_model_anew_at_each_load_is_refused(
+    make: Make, base: str, tmp_path: Path
+) -> None:
+    adapter = trained(make(model=base, adapter={"init_lora_weights": "pissa"}), tmp_path / "run") / "model"
+    config = adapter / "adapter_config.json"
+    config.write_text(config.read_text().replace('"pissa"', '"pissa_niter_4"'))
+    with pytest.raises(UsageError, match="pissa_niter_4"):
+        load(base, adapter=str(adapter))
 
 
 def test_a_quantized_base_is_refused(make: Make, base: str, tmp_path: Path) -> None:

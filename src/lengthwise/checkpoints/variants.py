@@ -21,6 +21,8 @@ from lengthwise.versions import need, need_newer
 _OTHER_ROWS = re.compile(
     r"size mismatch for \S*(?:embed|wte|lm_head)\S*: .*?\[(\d+),[^]]*\]\) from checkpoint, .*?\[(\d+),"
 )
+_COUNTS = {"I64", "I32", "int64", "int32"}
+"""Which weights an adapter changes, and how many. What needs a scale has fewer bits."""
 # Of vectors that many layers share, and of a prompt's encoder, the files have one or none.
 _SHARED = ("vblora_vector_bank", "prompt_encoder", "tinylora_v", "unilora_theta_d")
 
@@ -118,9 +120,16 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             expected="the model that it was trained on, and an adapter_config.json that names all that it changes",
             fix="load it with its own base model, or save it again",
         )
+    start = getattr(adapted.peft_config["default"], "init_lora_weights", None)
+    if isinstance(start, str) and start.startswith("pissa_niter"):
+        raise UsageError(
+            f"the adapter {adapter} has init_lora_weights={start}, which changes the model anew at each load",
+            expected="an adapter that says all that it changes",
+            fix="save it as a plain LoRA: save_pretrained(..., path_initial_model_for_weight_conversion=...)",
+        )
     check_finite(adapted, f"the adapter {adapter}", besides=base)
     for file in folder.glob("adapter_model.*"):
-        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN]:
+        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN | _COUNTS]:
             raise UsageError(
                 f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
                 expected="weights in 16 or 32 bits: nothing reads scales of an adapter",

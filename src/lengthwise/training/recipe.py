@@ -108,6 +108,9 @@ class Recipe(Settings):
         """Sections that are each right and do not fit together."""
         if self.quantize is not None and self.adapter is None:
             yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
+        start = None if self.adapter is None else (self.adapter.model_extra or {}).get("init_lora_weights")
+        if self.quantize is not None and start in ("pissa", "olora"):
+            yield f"quantize with init_lora_weights = {start}: it would change weights of 4 bits; expected true"
         if self.quantize is not None and self.parallel is not None:
             yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
         if self.eval is not None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PEFT_FAILURES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 """PEFT takes options of any type, and fails with whatever they lead to."""
 
+_STARTS = (True, False, "gaussian", "orthogonal", "pissa", "olora")
+"""First weights of a LoRA that a saved adapter gives again."""
+
 _MOST = 2**31 - 1
 Steps = Annotated[Whole, Ge(1), Le(_MOST)]
 Fraction = Annotated[Finite, Ge(0), Lt(1)]
@@ -99,7 +102,11 @@ class Adapter(Settings):
             import peft
         kind = getattr(peft, self.config, None)
         if not (inspect.isclass(kind) and issubclass(kind, peft.PeftConfig)):
-            names = [name for name in vars(peft) if name.endswith("Config")]
+            names = [
+                name
+                for name, each in vars(peft).items()
+                if inspect.isclass(each) and issubclass(each, peft.PeftConfig)
+            ]
             raise UsageError(f"peft has no {self.config}", expected=nearest(self.config, names))
         options = self.model_extra or {}
         # Their schedules run only through calls after each step that neither the Trainer nor we make.
@@ -116,9 +123,15 @@ class Adapter(Settings):
             # PEFT's own defaults depend on the model's architecture, or are lower.
             options = {"lora_alpha": 16, "target_modules": "all-linear", **options}
         try:
-            return kind(**options)
+            made = kind(**options)
         except PEFT_FAILURES as error:
             raise UsageError(f"{self.config} refuses its options: {reason(error)}") from error
+        if (start := getattr(made, "init_lora_weights", True)) not in _STARTS:
+            raise UsageError(
+                f"init_lora_weights = {start}: PEFT makes it of more than a recipe gives, or anew at each load",
+                expected=", ".join(str(each) for each in _STARTS),
+            )
+        return made
 
 
 class Batch(Settings):

@@ -105,7 +105,7 @@ def estimate(statistic: Statistic) -> Row:
     row = _row(statistic, found, rounding=_ROUNDING * abs(found[0]), within=_range(statistic))
     if row.ci_low is None:
         return row
-    if not (counted := statistic.totals.any(axis=1)).all():
+    if not (counted := np.any(statistic.totals, axis=1)).all():
         return estimate(_only(statistic, counted))
     if row.metric not in _EXPONENTIALS:
         return row
@@ -126,7 +126,7 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     if abs(difference[0]) <= rounding:
         difference[0] = 0.0
     row = _row(minuend, difference, rounding=rounding, within=_ANY)
-    counted = minuend.totals.any(axis=1) | subtrahend.totals.any(axis=1)
+    counted = np.any(minuend.totals, axis=1) | np.any(subtrahend.totals, axis=1)
     if row.ci_low is None or counted.all():
         return row
     return estimate_difference(_only(minuend, counted), _only(subtrahend, counted))

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from checks.lab import nulls, real_documents
 from checks.lab.bases import EMBEDDED
-from checks.lab.judged import compared, wrong_of, wrong_words
+from checks.lab.judged import compared, says_of, wrong_of, wrong_words
 from checks.lab.sides import Base, Pair, loaded
 from checks.lab.table import PAIRS
 from lengthwise.errors import UsageError
@@ -68,11 +68,14 @@ def run_pair(kind: str, pair: Pair, base: Base, out: Path) -> None:
         atomic_write_text(folder.with_suffix(".refused"), str(error))
 
 
-def said_of(pair: Pair, found: Results) -> tuple[str, list[str]]:
-    """What is said of a pair, and what is wrong with it."""
+def said_of(pair: Pair, found: Results, model: str) -> tuple[str, list[str]]:
+    """What is said of a pair of this model, and what is wrong with it."""
     if found.kind == "refused":
-        wrong = [] if pair.says.refused else ["it is refused"]
-        return found.notes[0], wrong + wrong_words(pair.says, found.notes[0])
+        says = says_of(pair, model)
+        return found.notes[0], [
+            *wrong_words(says, found.notes[0]),
+            *([] if says.refused else ["it is refused"]),
+        ]
     return " ".join(verdict(found.rows)), wrong_of(pair, found)
 
 
@@ -193,7 +196,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for kind, pair in pairs:
         if (found := finished(kind, pair, given.out)) is None:
             continue
-        said, wrong = said_of(pair, found)
+        said, wrong = said_of(pair, found, given.model)
         print(f"{kind}: {pair.what}: {said}")
         by_place.setdefault(_place(kind, pair), []).append((pair, found, wrong))
         if not wrong:

@@ -174,6 +174,7 @@ PAIRS = (
         "one side wavers by more than it rounds, float16",
         Says(("unstable",), words=("Side B",)),
         wavers(0.03),
+        larger=Says(("unstable",), words=("each time",), refused=True),
         **{**SHORT, "dtype": "float16"},
     ),
     Pair("one side wavers by less than it rounds, bfloat16", EQUAL, wavers(0.003), **HALF),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from checks.lab.sides import Base, Pair, Says, Side, loaded, predicts
+from checks.lab.sides import UNSEEN, Base, Pair, Says, Side, loaded, predicts
 from lengthwise.subjects import LoadedModel
 
 Where = Callable[[Tensor], Tensor]
@@ -116,7 +116,13 @@ PAIRS = (
     _begins("noise from token 256 on", 256, noisy(lambda p: 0.5 * (p >= 256))),
     _begins("little noise from token 100 on", 100, noisy(lambda p: 0.01 * (p >= 100))),
     _begins("noise from token 352 on, bfloat16", 352, noisy(lambda p: 0.3 * (p >= 352)), **_HALF),
-    _begins("little noise from token 200 on, bfloat16", 200, noisy(lambda p: 0.05 * (p >= 200)), **_HALF),
+    _begins(
+        "little noise from token 200 on, bfloat16",
+        200,
+        noisy(lambda p: 0.05 * (p >= 200)),
+        larger=UNSEEN,
+        **_HALF,
+    ),
     _begins("noise from token 480 on", 480, noisy(lambda p: 0.5 * (p >= 480))),
     _begins("noise from token 40 on, windows of 256", 40, noisy(lambda p: 0.5 * (p >= 40)), lengths=(256,)),
     _begins("noise in the last 16 tokens", 496, noisy(lambda p: 0.5 * (p >= 496))),
@@ -139,7 +145,13 @@ PAIRS = (
     ),
     _shaped("noise that grows with the position", "growing", noisy(lambda p: p / 512)),
     _shaped("little noise that grows with the position", "growing", noisy(lambda p: p / 5120)),
-    _shaped("noise that grows with the position, bfloat16", "growing", noisy(lambda p: p / 512), **_HALF),
+    _shaped(
+        "noise that grows with the position, bfloat16",
+        "growing",
+        noisy(lambda p: p / 512),
+        larger=Says(("growing", "all positions"), never=("bos", "cache")),
+        **_HALF,
+    ),
     _shaped("noise in the first 4 tokens", "first tokens", noisy(lambda p: 1.0 * (p < 4)), FIRST),
     _shaped(
         "noise in the first 16 tokens, bfloat16",
@@ -214,6 +226,8 @@ PAIRS = (
         copies(64),
         a=copies(4096),
         windows=6,
+        # It copies by itself: less of what makes that worse makes it better.
+        larger=Says(("growing", "all positions", "from a place"), "better", never=("cache", "bos")),
     ),
     Pair(
         "a passage is copied from any distance in place of 64 tokens",

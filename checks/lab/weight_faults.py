@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from checks.lab.caches import rounded
-from checks.lab.sides import Pair, Says, Side, changed, predicts
+from checks.lab.sides import UNSEEN, Pair, Says, Side, changed, predicts
 
 
 def _matrices(model: Any) -> list[Any]:
@@ -181,7 +181,13 @@ PAIRS = (
     _logits("a bias of the head, one token less likely", bias(300, -2.0), larger=FEW),
     _logits("a bias of the head, one token, 1 nat, bfloat16", bias(260, 1.0), **_HALF),
     Pair("two rows of the head are swapped", FEW, rows_swapped(True, 260, 300)),
-    Pair("two rows of the head are swapped, bfloat16", FEW, rows_swapped(True, 261, 400), **_HALF),
+    Pair(
+        "two rows of the head are swapped, bfloat16",
+        FEW,
+        rows_swapped(True, 261, 400),
+        larger=UNSEEN,
+        **_HALF,
+    ),
     _everywhere("two rows of the embedding are swapped", rows_swapped(False, 260, 300)),
     _everywhere("one head of attention is off", _one_head_off(1, 2)),
     _everywhere(

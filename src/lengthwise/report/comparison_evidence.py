@@ -135,7 +135,7 @@ def evidence(rows: Sequence[Row]) -> Evidence | None:
     ):
         kind, place, size = "from a place", *found
     elif largest > number("largest_rounding", float("inf")) and not one_sided:
-        kind, size = "some tokens", largest
+        kind, size = "some windows" if 0 < number("windows_apart") < 1 else "some tokens", largest
     elif _one_sided(number, shift, shift_row):
         kind, size = "all positions", max(abs(shift), size)
     elif _hidden_by_itself(number, floors.values(), size):

@@ -98,8 +98,8 @@ CAUSES: tuple[tuple[str, Applies, str], ...] = (
     (
         "at both ends",
         lambda seen, at: seen.pattern in ("first tokens", "growing") and seen.again is not None,
-        "What differs at both ends and not between is no beginning alone, and no growth: tokens that are replaced, "
-        "a mask or positions of some places, a cache that is read or written wrongly at its ends.",
+        "What differs at both ends and not between is no growth: tokens that are replaced (late ones may look back "
+        "at the first), a mask or positions of some places, a cache that is read or written wrongly at its ends.",
     ),
     (
         "first tokens, cached",

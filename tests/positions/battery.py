@@ -35,6 +35,13 @@ def tokens(length: int, rows: int = 2) -> Tensor:
     return torch.randint(1, 320, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
+def two_pairs(length: int, offset: int) -> tuple[Tensor, Tensor]:
+    """(ids, labels) of a long and a short window, twice: [4, T]."""
+    text = tokens(length + offset + 1, rows=1)[0]
+    windows = torch.stack([text[begin : begin + length + 1] for begin in (0, 0, offset, offset)])
+    return windows[:, :-1], windows[:, 1:]
+
+
 def gradients(
     model: Any, ids: Tensor, labels: Tensor, geometry: PairGeometry, **positions: Tensor
 ) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from tests.positions.battery import (
     plain,
     share_lost,
     tokens,
+    two_pairs,
 )
 
 GROUP, HEADS = 0.25, 4
@@ -110,8 +111,7 @@ def test_a_sliding_window_stays_in_force():
 
 @every_architecture
 def test_gradients_are_finite_and_the_same_with_checkpointing(architecture: str):
-    ids = tokens(22, rows=4)
-    assert_same_with_checkpointing(lambda: sparse(architecture), ids, ids, PairGeometry(22, 3))
+    assert_same_with_checkpointing(lambda: sparse(architecture), *two_pairs(22, 3), PairGeometry(22, 3))
 
 
 @every_architecture

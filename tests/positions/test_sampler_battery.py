@@ -13,7 +13,13 @@ from torch import Tensor
 from lengthwise.alignment import PairGeometry
 from lengthwise.checkpoints import FullLogits, hidden_states_for
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
-from tests.positions.battery import assert_same_with_checkpointing, every_architecture, plain, tokens
+from tests.positions.battery import (
+    assert_same_with_checkpointing,
+    every_architecture,
+    plain,
+    tokens,
+    two_pairs,
+)
 
 LENGTH, TARGET = 20, 40
 
@@ -63,8 +69,9 @@ def test_a_batch_of_two_is_two_batches_of_one(name: str, architecture: str):
 @every_architecture
 @every_sampler
 def test_gradients_are_finite_and_the_same_with_checkpointing(name: str, architecture: str, view: str):
-    rows, at = tokens(LENGTH, rows=1).expand(4, -1), positions(name, rows=4).clone()
+    at = positions(name, rows=4).clone()
     if view == "gap":
         at[:2] = torch.arange(LENGTH)
-    geometry = PairGeometry(LENGTH, 0 if view == "gap" else 3, 4)
-    assert_same_with_checkpointing(lambda: plain(architecture), rows, rows, geometry, position_ids=at)
+    offset = 0 if view == "gap" else 3
+    batch = (*two_pairs(LENGTH, offset), PairGeometry(LENGTH, offset, 4))
+    assert_same_with_checkpointing(lambda: plain(architecture), *batch, position_ids=at)

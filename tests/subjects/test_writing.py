@@ -128,7 +128,7 @@ SAID = {
     "minimax": ["several lengths"],
     # Since transformers 5.24 its forward pass takes a cache, which padding spoils.
     "mamba": ["decoding|several lengths"],
-    "zamba2": ["several lengths"],
+    "zamba2": ["decoding"],
     "dynamic NTK": ["dynamic rope"],
     "LongRoPE at its switch": ["longrope rope"],
 }

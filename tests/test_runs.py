@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder, read_metrics
+from lengthwise.results import Results, Row, read_metrics
+from lengthwise.runs import RunFolder
 from lengthwise.yaml_text import read_yaml
 
 SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}

@@ -274,3 +274,20 @@ def results_schema() -> dict[str, Any]:
 
 
 _ADAPTER = TypeAdapter(Results)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, by step; a torn last line of a killed run is left out.
+
+    A step has a line of its own numbers and may have some of its evaluation; of equal numbers the last ones count.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                by_step.setdefault(record["step"], {}).update(record)
+    return [by_step[step] for step in sorted(by_step)]

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.task import fit
+from lengthwise.evaluation.prompts import fit
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view

@@ -6,7 +6,7 @@ from tokenizers.normalizers import Replace
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.evaluation.task import answer_tokens, fit
+from lengthwise.evaluation.prompts import answer_tokens, fit
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus

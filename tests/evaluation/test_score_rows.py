@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from lengthwise.evaluation.evaluate import Evaluation
-from lengthwise.evaluation.task import prompt_notes
+from lengthwise.evaluation.prompts import prompt_notes
 from lengthwise.results import Row
 
 

@@ -9,12 +9,12 @@ from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import LongPpl, Misalignment
-from lengthwise.measure.longppl import joined, tokens_within
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, as_corpus
+from lengthwise.text.spans import joined, tokens_within
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torchrun_worker import run_jobs
 from trainers import metrics
 
-from lengthwise.runs import read_metrics
+from lengthwise.results import read_metrics
 
 SPEED = ("eval_samples_per_second", "eval_steps_per_second")
 WORKER = Path(__file__).with_name("torchrun_worker.py")

@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
-from lengthwise.runs import read_metrics
+from lengthwise.results import read_metrics
 from lengthwise.training import Recipe, plan, train
 from tests.evaluation.longbench_files import needs_lm_eval, official_rows
 from tests.tiny_folders import texts_in

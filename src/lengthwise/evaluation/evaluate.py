@@ -19,8 +19,9 @@ from pydantic import model_validator
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
 from lengthwise.evaluation.lm_eval_output import imported_statistics
+from lengthwise.evaluation.prompts import Truncation, prompt_notes
 from lengthwise.evaluation.scoring import ranking
-from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
+from lengthwise.evaluation.task import Family, Question, Task, estimated
 from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.measure.measurement import About, Item, Measurement, Reads, Record, in_groups
 from lengthwise.measure.statistics import Statistic

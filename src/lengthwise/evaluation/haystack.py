@@ -16,8 +16,9 @@ from itertools import accumulate, pairwise, product
 from typing import Any
 
 from lengthwise.errors import UsageError
+from lengthwise.evaluation.prompts import prompt_ids
 from lengthwise.evaluation.scoring import only_label
-from lengthwise.evaluation.task import ANY_TASK, Question, Task, prompt_ids
+from lengthwise.evaluation.task import ANY_TASK, Question, Task
 from lengthwise.measure.measurement import in_groups
 from lengthwise.settings import TextOptions
 from lengthwise.text.corpus import Corpus

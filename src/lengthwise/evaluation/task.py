@@ -3,10 +3,6 @@
 A new family is its own file, which defines a `Family`, and one entry in `lengthwise.evaluation.tasks`. The
 `settings` here are the run's `Evaluation`. Nothing here imports torch.
 
-LongBench's middle truncation: a prompt of more than L tokens keeps its first floor(L/2) and its last
-floor(L/2) tokens; both halves are decoded, joined and tokenised again. So a cut prompt can be a few tokens
-longer or shorter than L. The limit leaves no room for the reply: choose it below the model's context.
-
 Scores become numbers from the log's records alone. A record has the question's `document` (the unit of the
 bootstrap), `task`, `version`, `length`, `depth`, `bucket`, `cut` (tokens) and `score`; with likelihoods also
 `probability`, `gold_loss` and `chance`.
@@ -18,21 +14,17 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import chain
-from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import effective_length
+from lengthwise.evaluation.prompts import answer_tokens, fit
 from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
-from lengthwise.text.corpus import Corpus, rendering
-from lengthwise.text.tokens import added_tokens, known_ids
-
-Truncation = Literal["middle", "left"]
-"""middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
+from lengthwise.text.corpus import Corpus
+from lengthwise.text.tokens import known_ids
 
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
@@ -255,83 +247,6 @@ def estimated(statistic: Statistic) -> Row:
         return replace(row, ci_low=None, ci_high=None, stderr=None)
     far = 0.025 ** (1 / row.documents)
     return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)
-
-
-def fit(
-    tokenizer: Any, text: str, limit: int | None, truncation: Truncation | None, *, chat: bool = False
-) -> tuple[tuple[int, ...], int]:
-    """The prompt's tokens, cut to `limit` as `truncation` says, and how many are over the limit.
-
-    Without a truncation nothing is cut. The tokenizer adds what it puts before a text. With `chat` the text, cut
-    first as upstream does, becomes a user's turn in the tokenizer's chat template.
-    """
-    decode = partial(tokenizer.decode, skip_special_tokens=True)
-    ids = prompt_ids(tokenizer, text)
-    over = 0 if limit is None else max(0, len(ids) - limit)
-    if limit is not None and over and truncation == "middle":
-        half = limit // 2
-        text = decode(ids[:half]) + decode(ids[len(ids) - half :])
-        ids = prompt_ids(tokenizer, text)
-        over += limit % 2
-    elif over and truncation == "left":
-        ids = ids[over:]
-        text = decode(ids)
-    if chat:
-        turn = {"role": "user", "content": text}
-        with rendering("a prompt"):
-            whole = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
-            ids = tokenizer.apply_chat_template([turn], add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
-        # A template may strip and indent, and no more.
-        if "".join(text.split()) not in "".join(whole.split()):
-            raise UsageError(
-                "the chat template leaves out a prompt, or a part of it",
-                expected="a template that writes what the user says",
-                fix="--chat never, or another tokenizer",
-            )
-    return tuple(ids), over
-
-
-def prompt_ids(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a prompt, with what the tokenizer puts before a text, and without an EOS: an answer follows."""
-    _, after = added_tokens(tokenizer)
-    ids: list[int] = tokenizer(text, verbose=False).input_ids
-    return ids[: len(ids) - len(after)]
-
-
-def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
-    """The tokens of `answer` right after `prompt`."""
-    # The end of the prompt decides how the answer after it becomes tokens.
-    tail = prompt[-200:]
-    before: list[int] = tokenizer(tail, add_special_tokens=False).input_ids
-    both: list[int] = tokenizer(tail + answer, add_special_tokens=False).input_ids
-    if both[: len(before)] == before and len(both) > len(before):
-        return tuple(both[len(before) :])
-    # The border is inside a token, so the answer is tokenised alone.
-    return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
-
-
-def prompt_notes(
-    tasks: Mapping[str, Sequence[Mapping[str, Any]]], truncation: Truncation | None, limit: int | None
-) -> list[str]:
-    """What was cut, and how far answers are from their depths, from the facts of each task's items."""
-    where = "in the middle" if truncation == "middle" else "at the beginning"
-    notes: list[str] = []
-    for name, own in tasks.items():
-        cut = [facts["cut"] for facts in own if facts["cut"]]
-        if cut:
-            notes.append(
-                f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
-                f"({fmean(cut):.0f} tokens of each on average)."
-            )
-        placed = [each for each in own if None not in (each.get("depth"), each.get("reached"))]
-        off = max((abs(each["reached"] * 100 - each["depth"]) for each in placed), default=0)
-        if off >= 2:
-            notes.append(
-                f"In {name} an answer is up to {off:.0f} points from its depth: sentences are not split."
-            )
-    return notes
 
 
 def _crc(value: Any) -> int:

@@ -38,6 +38,7 @@ from lengthwise.samples import of_this_version
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.subjects.reading import Predictor, Reader, Reading, Want
 from lengthwise.text import view
+from lengthwise.text.spans import joined, tokens_within
 from lengthwise.text.tokens import known_ids
 
 if TYPE_CHECKING:
@@ -318,26 +319,3 @@ def _encode(model: Reader, text: str) -> tuple[NDArray[np.int64], NDArray[np.int
     found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     offsets = np.asarray(found["offset_mapping"], dtype=np.int64).reshape(-1, 2)
     return np.asarray(known_ids(model.tokenizer, found["input_ids"]), dtype=np.int64), offsets
-
-
-def joined(offsets: NDArray[np.int64]) -> list[list[int]]:
-    """Spans of characters in order, those that touch made one."""
-    spans: list[list[int]] = []
-    for begin, end in offsets.tolist():
-        if spans and begin <= spans[-1][1]:
-            spans[-1][1] = max(end, spans[-1][1])
-        else:
-            spans.append([begin, end])
-    return spans
-
-
-def tokens_within(offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Indices of the tokens whose characters lie wholly inside one span."""
-    if not spans:
-        return np.empty(0, dtype=np.int64)
-    begins, ends = np.asarray(spans, dtype=np.int64).T
-    place = np.searchsorted(begins, offsets[:, 0], side="right") - 1
-    inside = (place >= 0) & (offsets[:, 1] <= ends[place.clip(0)]) & (offsets[:, 0] < offsets[:, 1])
-    # The first token of a text has no prediction.
-    inside[:1] = False
-    return np.flatnonzero(inside)

@@ -17,8 +17,7 @@ from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.sentence import Said, said
 from lengthwise.report.tables import Table
-from lengthwise.results import Results, Row, read_results
-from lengthwise.runs import read_metrics
+from lengthwise.results import Results, Row, read_metrics, read_results
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import read_yaml
 

@@ -123,7 +123,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     start = getattr(adapted.peft_config["default"], "init_lora_weights", None)
     if isinstance(start, str) and start.startswith("pissa_niter"):
         raise UsageError(
-            f"the adapter {adapter} has init_lora_weights={start}, which changes the model anew at each load",
+            f"the adapter {adapter} has init_lora_weights={start}, so every load changes the model again",
             expected="an adapter that says all that it changes",
             fix="save it as a plain LoRA: save_pretrained(..., path_initial_model_for_weight_conversion=...)",
         )

@@ -1,6 +1,6 @@
 """Pictures in a page: the letters that they are made of stand once for all of them, and numbers are rounded.
 
-A picture is drawn with shapes in place of fonts, so that it looks the same everywhere and stands alone as a file. In
+A picture has shapes in place of fonts, so that it looks the same everywhere, also as a file of its own. In
 a page of eight pictures the same shapes came eight times, and were more than half of it.
 """
 

@@ -91,7 +91,7 @@ _SHOWN = {code: "\ufffd" for code in (*_NO_SIGNS, *range(0xD800, 0xE000)) if chr
 
 
 def readable(text: str) -> str:
-    """The text without signs that no page can hold, or that turn what stands around them."""
+    """The text without control characters and without characters that change the direction of writing."""
     return text.translate(_SHOWN)
 
 

@@ -33,7 +33,7 @@ NOT_OPENAI = ("repetition_penalty",)
 MOST = 1e-3
 """What a log-probability may be, with rounding."""
 LEAST = -1000.0
-"""What is less stands for minus infinity: servers send -9999, or the least number of float32."""
+"""A lower number means minus infinity. Servers send -9999, or the lowest number of float32, for it."""
 ENDS = (None, "stop", "length", "eos", "eos_token", "stop_sequence")
 """Why a reply may end; any other reason (content_filter, abort, error) says that the model did not end it."""
 

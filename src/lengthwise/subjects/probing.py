@@ -107,7 +107,7 @@ def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
 def steady(ask: Ask, url: str, tokenizer: Any) -> tuple[list[int], Any]:
     """A short prompt and its numbers, after four were asked alone and then twice, all at once; as `check_same`."""
     ids = _ids(tokenizer)[:PROBED]
-    # As long as each other, so that none is told by its length.
+    # All have one length: a server could tell prompts of several lengths apart.
     prompts = [ids[start:] + ids[:start] for start in range(0, PROBED, PROBED // 4)]
     alone = [np.array(ask([prompt])[0], dtype=float) for prompt in prompts]
     for one, beside in zip(alone * 2, ask(prompts * 2), strict=True):

@@ -182,12 +182,12 @@ class Weights:
         return self.checked(*found)
 
     def checked(self, hidden: Tensor, output: Any) -> Tensor:
-        """Hidden states [B, T, d] on the device of the head, which is proven anew on the last tokens."""
+        """Hidden states [B, T, d] on the head's device. The head is proven again, on the last token of each row."""
         head, found = self.head, self.at_head(hidden)
         if isinstance(head, Head) and (reason := why_not(head, found[:, -1], output["logits"][:, -1])):
             raise UsageError(
                 f"the output head of {self.name} does not give its logits after {found.shape[1]:,} tokens: {reason}",
-                expected="a model whose logits are those of its output head, wherever a token stands",
+                expected="a model whose output head gives its logits at every position",
             )
         return found
 

@@ -9,7 +9,6 @@ import pytest
 from matplotlib.image import imread
 from matplotlib.textpath import TextPath
 
-from lengthwise.report.card import card_of
 from lengthwise.report.card_drawing import (
     FADE,
     HEIGHT,
@@ -23,6 +22,7 @@ from lengthwise.report.card_drawing import (
     shapes,
     svg,
 )
+from lengthwise.report.card_of_runs import card_of
 from lengthwise.results import Row
 from tests.report.card_runs import (
     LEAST,

@@ -10,12 +10,12 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
-from lengthwise.report.card import card_of, model_index
 from lengthwise.report.card_drawing import (
     markdown,
     shapes,
     svg,
 )
+from lengthwise.report.card_of_runs import card_of, model_index
 from lengthwise.results import Results
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.card_runs import LEAST, LENGTH, OPEN, SOUND, USED, compare, limit

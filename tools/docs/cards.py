@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.files import atomic_write_text
-from lengthwise.report.card import card_of
 from lengthwise.report.card_drawing import Card, shapes, svg
+from lengthwise.report.card_of_runs import card_of
 from lengthwise.results import Results
 from tools.docs.kept_results import kept_run
 

@@ -1,4 +1,4 @@
-"""The verb `card`: its options, and which runs it draws. `report/card.py` makes the picture."""
+"""The verb `card`: its options, and which runs it draws. `report/card_of_runs.py` makes it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def card(
         lengthwise card ./my-model --text notes/ --out runs/card
     """
     need("matplotlib")
-    from lengthwise.report.card import write_card
+    from lengthwise.report.card_of_runs import write_card
 
     models = [name for name in runs if not (named_path(name, what="the run") / "config.yaml").is_file()]
     given = {

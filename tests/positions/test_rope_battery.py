@@ -3,7 +3,8 @@
 A new method gets all of it: one entry in ROPE_METHODS, and one in OPTIONS if it needs options.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,30 @@ def test_longer_than_trained_it_has_the_frequencies_of_the_formula(method: str, 
     assert (expected - logits(plain(architecture), tokens)).abs().max() > 1e-2
 
 
+def lost_in_bfloat16(model: Any, folder: Path, expected: Tensor) -> float:
+    """The error of the saved model in bfloat16, whose frequencies stay as they are."""
+    half = load(str(folder), dtype="bfloat16").model
+    found = logits(half, ids(LONGER))
+    for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
+        torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)
+    return share_lost(found, expected).item()
+
+
+@pytest.fixture(scope="module")
+def lost_by_plain_rope(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], float]:
+    @cache
+    def lost(architecture: str) -> float:
+        folder, model = tmp_path_factory.mktemp("plain"), plain(architecture)
+        save_whole(model, tiny_tokenizer(), folder / "m")
+        return lost_in_bfloat16(model, folder / "m", logits(model, ids(LONGER)))
+
+    return lost
+
+
 @every_architecture
 @every_method
-def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_path: Path) -> None:
+def test_saved_and_loaded_it_is_the_same(method, architecture, tmp_path, lost_by_plain_rope):
+    """And in bfloat16 it loses no more than plain rope."""
     model, extension = learned(method, architecture), extended(method, architecture)[1]
     tokens = ids(LONGER)
     expected = logits(model, tokens)
@@ -117,6 +139,8 @@ def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_pat
         with quiet_transformers():
             alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
         torch.testing.assert_close(logits(alone, tokens), expected)
+    error = lost_in_bfloat16(model, tmp_path / "m", expected)
+    assert error <= 2 * lost_by_plain_rope(architecture) + 1e-3
 
 
 @every_architecture
@@ -136,21 +160,6 @@ def test_gradients_are_finite_and_the_same_with_checkpointing(method: str, archi
     assert_same_with_checkpointing(
         lambda: learned(method, architecture), batch["input_ids"], batch["labels"], batch["geometry"]
     )
-
-
-@every_architecture
-@every_method
-def test_in_bfloat16_it_loses_no_more_than_plain_rope(method: str, architecture: str, tmp_path: Path) -> None:
-    tokens = ids(LONGER)
-    errors = []
-    for name, model in (("plain", plain(architecture)), ("extended", learned(method, architecture))):
-        save_whole(model, tiny_tokenizer(), tmp_path / name)
-        half = load(str(tmp_path / name), dtype="bfloat16").model
-        for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
-            torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)
-        exact = logits(model, tokens)
-        errors.append(share_lost(logits(half, tokens), exact))
-    assert errors[1] <= 2 * errors[0] + 1e-3
 
 
 @every_architecture

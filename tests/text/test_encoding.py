@@ -130,7 +130,8 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"PIECE": 2_000, "_BEYOND": 300, "_AGREE": 8, "_AT_END": 24}
     for name, value in small.items():
         monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr("lengthwise.text.tokens.LONG", 4_000)
+    for name in ("LONG", "_LARGE"):
+        monkeypatch.setattr(f"lengthwise.text.tokens.{name}", 4_000)
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -161,6 +162,7 @@ def test_prose_is_read_in_pieces(name: str):
     assert max(longest) < 2_600
 
 
+@pytest.mark.usefixtures("_small_pieces")
 def test_a_bar_moves_while_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch):
     moved = list[int]()
 
@@ -174,7 +176,6 @@ def test_a_bar_moves_while_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch):
             moved.append(count)
 
     monkeypatch.setattr("lengthwise.text.tokens.progress", lambda *_, **__: Bar())
-    text = " ".join([PROSE] * 80)
-    tokenize([text], tiny_tokenizer())
+    tokenize([PROSE], tiny_tokenizer())
     assert len(moved) > 5
-    assert sum(moved) == len(text)
+    assert sum(moved) == len(PROSE)

@@ -41,6 +41,27 @@ def test_what_is_no_log_probability_in_a_servers_answer_is_refused(protocol: str
         log_probs(protocol, {"choices": [entries[protocol]]}, [7, 8, 9])
 
 
+OTHER_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fewer": ("echo", {"logprobs": {"token_logprobs": [None, -0.5]}}),
+    "none of the first token": (
+        "prompt_logprobs",
+        {"prompt_logprobs": [{"8": {"logprob": -0.5}}, {"9": {"logprob": -0.5}}]},
+    ),
+    "late by one": ("prompt_logprobs", {"prompt_logprobs": [None, None, {"8": {"logprob": -0.5}}]}),
+    "of the sampled token": (
+        "prompt_logprobs",
+        {"prompt_logprobs": [None, {"8": {"logprob": -0.5}}, {"5": {"logprob": -0.5}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_ENTRIES)
+def test_an_answer_with_other_entries_than_tokens_is_refused(case: str) -> None:
+    protocol, choice = OTHER_ENTRIES[case]
+    with pytest.raises(Refused, match="entries"):
+        log_probs(protocol, {"choices": [choice]}, [7, 8, 9])
+
+
 @pytest.mark.parametrize("number", [None, "none", []])
 def test_a_distribution_without_numbers_is_refused(number: Any) -> None:
     with pytest.raises(Refused):

@@ -7,8 +7,9 @@ import pytest
 
 from lengthwise import load
 from lengthwise.subjects import Endpoint, LoadedModel, client
-from lengthwise.testing import save_tiny_model
+from lengthwise.testing import save_tiny_model, tiny_tokenizer
 from tests.served.stub import Stub, serving
+from tests.tiny_folders import texts_in
 
 CERTIFICATES = client.httpx.create_ssl_context()
 
@@ -19,8 +20,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def bos_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with a tokenizer that has a BOS."""
+    folder = save_tiny_model(tmp_path_factory.mktemp("bos") / "model")
+    tiny_tokenizer(bos_token="<s>").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def local(folder: Path) -> LoadedModel:
     return load(str(folder))
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(texts_in(tmp_path_factory.mktemp("text"), 2, 300))
 
 
 @pytest.fixture(autouse=True)

@@ -39,17 +39,6 @@ def as_bfloat16(value: float) -> float:
     return torch.tensor(value).bfloat16().item()
 
 
-def entries(change: Callable[[list[Any], list[int]], Any]) -> Made:
-    """The same of prompt_logprobs."""
-
-    def changed(body: Any, ids: list[int], answer: Any) -> Any:
-        if found := answer["choices"][0].get("prompt_logprobs"):
-            answer["choices"][0]["prompt_logprobs"] = change(found, ids)
-        return answer
-
-    return says(changed)
-
-
 def replied(choice: Callable[[list[int], str], Any], **usage: int) -> Made:
     """Another reply, and other counts, from the prompt and the own reply."""
 

@@ -22,8 +22,8 @@ class Stub:
 
     Args:
         model: that it serves.
-        shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither), "nulls" or "missing" (entries of
-            prompt_logprobs without a number, or fewer of them), "zeros" (the same number everywhere).
+        shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither), "nulls" (an entry of
+            prompt_logprobs without a number).
         failures: statuses of the next completions, 0 for a cut connection.
         tokenizer: the server's, if it is another.
         most_logprobs: entries of a whole distribution, if fewer than V.
@@ -89,8 +89,6 @@ class Stub:
             log_p = self.model.model(torch.tensor([self.reads(ids)])).logits[0].double().log_softmax(-1)
         log_p = self.predicts(log_p)
         own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
-        if self.shape == "zeros":
-            own = [0.0] * len(own)
         choice: dict[str, Any] = {"text": "", "logprobs": None}
         if body.get("prompt_logprobs") == 0 and self.shape not in ("echo", "none"):
             entries: list[Any] = [None]
@@ -102,7 +100,7 @@ class Stub:
             ]
             if self.shape == "nulls":
                 entries[3] = None
-            choice["prompt_logprobs"] = entries[:-1] if self.shape == "missing" else entries
+            choice["prompt_logprobs"] = entries
         if body.get("echo") and self.shape == "echo":
             choice["logprobs"] = {"token_logprobs": [None, *own, -1.0]}
             choice["text"] = self.tokenizer.decode(ids)

@@ -11,21 +11,12 @@ import pytest
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.subjects import Endpoint, load
-from lengthwise.testing import save_tiny_model, tiny_tokenizer
 from tests.readings import token_losses
 from tests.served.stub import Stub
 
 Socket = socket.socket
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
-PATIENCE = 3.0
-
-
-@pytest.fixture(scope="session")
-def bos_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose tokenizer has a BOS."""
-    folder = save_tiny_model(tmp_path_factory.mktemp("bos") / "model")
-    tiny_tokenizer(bos_token="<s>").save_pretrained(folder)
-    return folder
+PATIENCE = 1.0
 
 
 def head(status: str, *lines: str) -> bytes:
@@ -64,34 +55,34 @@ def drips(connection: Socket) -> None:
 HALF = '{"choices": [{"text": "", "promp'
 HTML = "<html><head><title>Bad Gateway</title></head></html>"
 ANSWERS: dict[str, tuple[Callable[[Socket], None], str]] = {
-    "a connection that is closed": (sends(), "nothing for 3 s"),
-    "a body that is cut": (sends(head("200 OK", "Content-Length: 500"), HALF.encode()), "nothing for 3 s"),
-    "no headers for minutes": (hangs(), "nothing for 3 s.*no answer came"),
-    "no body for minutes": (hangs(head("200 OK", "Content-Length: 500")), "nothing for 3 s"),
+    "a connection that is closed": (sends(), "nothing for 1 s"),
+    "a body that is cut": (sends(head("200 OK", "Content-Length: 500"), HALF.encode()), "nothing for 1 s"),
+    "no headers for minutes": (hangs(), "nothing for 1 s.*no answer came"),
+    "no body for minutes": (hangs(head("200 OK", "Content-Length: 500")), "nothing for 1 s"),
     "half a body, and nothing more": (
         hangs(head("200 OK", "Content-Length: 500"), HALF.encode()),
-        "nothing for 3 s",
+        "nothing for 1 s",
     ),
     "a chunk that stalls": (
         hangs(head("200 OK", "Transfer-Encoding: chunked"), b"5\r\n{"),
-        "nothing for 3 s",
+        "nothing for 1 s",
     ),
-    "a body that drips": (drips, "nothing for 3 s"),
+    "a body that drips": (drips, "nothing for 1 s"),
     "half of JSON": (sends(whole(HALF)), "breaks off after 32 characters"),
-    "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), "nothing for 3 s.*503.*Bad Gateway"),
+    "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), "nothing for 1 s.*503.*Bad Gateway"),
     "a page": (sends(whole(HTML, kind="text/html")), "answers with no JSON: <html>"),
     "an empty body": (sends(whole("")), "answers with no JSON: nothing"),
     "null": (sends(whole("null")), "answers with no JSON: null"),
     "a list": (sends(whole("[1]")), "no object"),
     "text for a body in gzip": (
         sends(head("200 OK", "Content-Encoding: gzip", "Content-Length: 2"), b"{}"),
-        "nothing for 3 s.*DecodingError",
+        "nothing for 1 s.*DecodingError",
     ),
     "a redirect": (
         sends(head("307 Temporary Redirect", "Location: https://other.invalid/v1", "Content-Length: 0")),
         "redirects to https://other.invalid/v1",
     ),
-    "no HTTP": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "nothing for 3 s.*RemoteProtocolError"),
+    "no HTTP": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "nothing for 1 s.*RemoteProtocolError"),
 }
 
 

@@ -10,14 +10,12 @@ from lengthwise.report.run_page import build_report
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import tiny_llama
 from tests.served.stub import Stub
-from tests.tiny_folders import texts_in
 
 LENGTH = 96
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> list[str]:
-    text = str(texts_in(tmp_path / "text", 2, 300))
+def options(text: str) -> list[str]:
     return ["--text", text, "--split", "all", "--lengths", str(LENGTH), "--windows", "2"]
 
 

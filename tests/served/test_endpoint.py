@@ -54,26 +54,10 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
         next_logits(endpoint, IDS[:30])
 
 
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [("none", "llamacpp"), ("nulls", "token 3"), ("missing", "entries"), ("zeros", "same number")],
-)
-def test_a_server_without_log_probabilities_is_refused(shape, said, serve, folder):
-    with pytest.raises(UsageError, match=said):
-        Endpoint(serve(shape).url, tokenizer=str(folder))
-
-
 def test_entries_that_are_missing_later_are_an_error(stub: Stub, endpoint: Endpoint) -> None:
     stub.shape = "nulls"
     with pytest.raises(LengthwiseError, match="token 3"):
         token_losses(endpoint, [IDS[:10]], [IDS[10:11]])
-
-
-@pytest.mark.parametrize("shape", ["vllm", "echo"])
-def test_another_tokenizer_is_refused(shape: str, serve: Any, folder: Path) -> None:
-    other = tiny_tokenizer(vocab_size=300)
-    with pytest.raises(UsageError, match="tokenizer"):
-        Endpoint(serve(shape, tokenizer=other).url, tokenizer=str(folder))
 
 
 @pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])

@@ -1,19 +1,16 @@
 """Measurements of an endpoint are those of the model behind it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from tests.served.stub import Stub
-from tests.tiny_folders import texts_in
 
 SPECS: dict[str, Measurement] = {
     "ppl": Perplexity(lengths=(32, 64), windows=3, batch_size=2),
@@ -23,11 +20,6 @@ SPECS: dict[str, Measurement] = {
 }
 WITHOUT = {"trained_length", "loss_best_temperature", "inverse_temperature", "jeffreys"}
 """Metrics that need whole distributions at every position."""
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(texts_in(tmp_path_factory.mktemp("text"), 3, 300))
 
 
 @pytest.fixture
@@ -55,24 +47,6 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[Subject, Subject],
 def test_what_an_endpoint_cannot_give_is_refused(act: Any, runs: tuple[Subject, Subject]) -> None:
     with pytest.raises(UsageError, match="does not give the whole distribution after every token"):
         act(Misalignment(lengths=(32,), windows=1), runs[1])
-
-
-@pytest.mark.parametrize("mode", ["likelihood", "greedy"])
-def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[Subject, Subject], tmp_path: Path) -> None:
-    spec = Evaluation(tasks=("needle_multi_key",), mode=mode, lengths=(400,), depths=(50.0,), samples=2)
-    logs = []
-    for run in runs:
-        out = tmp_path / str(len(logs))
-        measure(spec, run, out=out)
-        lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-        logs.append({line["key"]: line for line in lines})
-    own, served = logs
-    assert own.keys() == served.keys()
-    for key, line in own.items():
-        if mode == "likelihood":
-            assert served[key]["likelihoods"] == pytest.approx(line["likelihoods"], abs=1e-4)
-        else:
-            assert served[key]["reply"] == line["reply"]
 
 
 def test_an_interrupted_run_continues(stub, folder, text, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lengthwise.checkpoints.doctor import examine
-from lengthwise.checkpoints.resolve import quiet_transformers, read_config
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import plan_extended
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
@@ -170,20 +170,6 @@ def test_an_adapter_without_weights(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
     with pytest.raises(MissingError, match="adapter_model"):
         load(str(folder), adapter=str(tmp_path / "adapter"))
-
-
-_PLAIN = {"rope_type": "default", "rope_theta": 1e4}
-IMPOSSIBLE: dict[str, dict[str, Any]] = {
-    "a factor in quotes": {"rope_parameters": _PLAIN | {"rope_type": "yarn", "factor": "4"}},
-    "a base in quotes": {"rope_parameters": _PLAIN | {"rope_theta": "1e4"}},
-    "an unknown type": {"rope_parameters": _PLAIN | {"rope_type": "ntk-parts", "factor": 2.0}},
-}
-
-
-@pytest.mark.parametrize("kind", IMPOSSIBLE)
-def test_rope_settings_of_the_wrong_kind(folder: Path, kind: str) -> None:
-    with pytest.raises(UsageError, match="rope settings"):
-        read_config(rewritten(folder, **IMPOSSIBLE[kind]))
 
 
 def test_no_layers_to_extend(folder: Path) -> None:

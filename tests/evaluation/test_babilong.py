@@ -176,6 +176,14 @@ def test_malformed_stories_name_file_and_line(tmp_path: Path, line: str) -> None
         read_stories(str(tmp_path), 2)
 
 
+def test_several_files_of_one_task_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"qa1_{name}_test.txt").write_text(MADE_UP)
+    (tmp_path / "qa1_a_train.txt").write_text(MADE_UP)
+    with pytest.raises(UsageError, match=r"qa1_a_test\.txt, qa1_b_test\.txt"):
+        read_stories(str(tmp_path), 1)
+
+
 def test_no_stories(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="qa3_"):
         read_stories(str(tmp_path), 3)

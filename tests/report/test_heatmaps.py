@@ -21,6 +21,7 @@ def test_each_cell_is_written_in_per_cent() -> None:
     assert "2048 tokens: 0 at 0 %, 25 at 50 %, 50 at 100 %" in picture.alt
     assert " 17." in picture.caption
     assert "<image" not in picture.svg, "a drawing, no bitmap"
+    assert 'class="values"' in picture.svg, "a dark page keeps its colours"
 
 
 def test_models_have_a_panel_each_and_seeds_are_averaged() -> None:

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,21 @@ def test_what_passes_is_waited_out(name, stub, folder, lengthwise, tmp_path):
     stub.answer = failing
     assert lengthwise(*words(stub.url, folder, tmp_path)).code == 0
     assert stub.seen["failed"] == 3
+
+
+@pytest.mark.parametrize("after", [lambda: "1", lambda: formatdate(time.time() + 2, usegmt=True)])
+def test_a_server_says_when_to_ask_again(after: Any, stub: Stub, endpoint: Endpoint) -> None:
+    """In seconds, or as a date."""
+    answer, busy = stub.answer, head("503 Busy", f"Retry-After: {after()}", "Content-Length: 0")
+
+    def answered(*request: Any) -> Any:
+        stub.answer = answer
+        return 0, sends(busy)
+
+    stub.answer = answered
+    started = time.monotonic()
+    token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
+    assert time.monotonic() - started > 0.8
 
 
 def test_patience_is_the_users(stub: Stub, folder: Path, lengthwise: Any, tmp_path: Path) -> None:

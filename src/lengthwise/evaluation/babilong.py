@@ -155,15 +155,19 @@ def read_stories(folder: str, task: int) -> list[Story]:
 
     Raises:
         MissingError: no such file.
-        UsageError: a line that is not in bAbI's format; the error names file and line.
+        UsageError: several such files; a line that is not in bAbI's format, by file and line.
     """
-    paths = [
-        path for kind in ("test", "train") for path in sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt"))
-    ]
+    by_kind = (sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt")) for kind in ("test", "train"))
+    paths = next(filter(None, by_kind), [])
     if not paths:
         raise MissingError(
             f"there is no file qa{task}_*_test.txt in {folder}",
             expected="a folder of bAbI's tasks (en or en-10k)",
+        )
+    if len(paths) > 1:
+        raise UsageError(
+            f"{folder} has several files of qa{task}: {', '.join(path.name for path in paths)}",
+            expected="one file of each task",
         )
     stories: list[Story] = []
     statements: list[str] = []

@@ -111,7 +111,10 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     # Ids that are unique in a page.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
+    # A dark page inverts its pictures, but not those whose colours are values.
+    values = any(each.get_array() is not None for axes in figure.axes for each in axes.collections)
+    marks = f'role="img" aria-label={quoteattr(alt)}' + ' class="values"' * values
+    svg = svg.replace("<svg ", f"<svg {marks} ", 1).strip()
     return Picture(name=name, alt=alt, caption=caption, svg=svg, figure=figure)
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
@@ -229,8 +230,7 @@ class Client:
         if status not in _TRY_AGAIN:
             raise Refused(f"{url} refuses the request ({status}): {message}", status=status)
         silence.problem = f"{status}: {message}"
-        after = answer.headers.get("Retry-After", "")
-        return float(after) if after.isdecimal() else 0.0
+        return _seconds(answer.headers.get("Retry-After", ""))
 
     def _shown(self, text: str) -> str:
         """A server's text, cut, and without the key that it may repeat."""
@@ -253,6 +253,16 @@ def _header(assignment: str) -> tuple[str, str]:
             f"the environment variable of --header {name} is not set", fix=f"--header {name}=ENV, and set ENV"
         )
     return name, value
+
+
+def _seconds(after: str) -> float:
+    """Seconds from now of a Retry-After, which is a number of them or a date; 0 for anything else."""
+    if after.isdecimal():
+        return float(after)
+    try:
+        return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
+    except ValueError:
+        return 0.0
 
 
 class _Silence:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.report.drawing import NARROW, WIDTH, curve_picture, curves_of
+from lengthwise.report.drawing import NARROW, WIDTH, Curve, curve_picture, curves_of
 from lengthwise.report.tables import series_names
 from lengthwise.results import Row
 
@@ -62,3 +62,16 @@ def test_on_a_phone_panels_lie_below_one_another() -> None:
         # A panel is 2.7 inches high.
         assert (down > 2 * 2.7 * 72) == (width == NARROW)
         assert svg.count(f'id="{names}') == 2
+
+
+def test_every_name_is_drawn_as_it_is_written() -> None:
+    """As no formula, in the legend whatever it begins with, and as escapes where the font has no signs for it."""
+    names = ["_old", "a$b$c", "a$\\frac$", "\u5929\u5730", "b $1"]
+    curves = [Curve(label=name, x=[1, 2], y=[0, style], style=style) for style, name in enumerate(names)]
+    picture = curve_picture({"$x$": curves}, name="n", title="_t $t$", across="x", up="y", caption="")
+    assert picture is not None
+    [legend] = picture.figure.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == ["_old", "a$b$c", "a$\\frac$", "\\u5929\\u5730", "b $1"]
+    assert not any(text.get_parse_math() for text in legend.get_texts())
+    assert "\u5929\u5730" in picture.alt

@@ -2,6 +2,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,46 @@ def test_runs_with_other_settings_are_called_out(write_run: WriteRun, tmp_path: 
         folder.write_results(read_results(runs[0] / "results.json"))
     text = text_of(build_report([*runs, tmp_path / "b"], tmp_path / "page.html"))
     assert "The ppl runs differ in text , lengths , seed : their numbers are not of the same tokens." in text
+
+
+def test_runs_of_other_tokens_are_called_out_and_other_paths_are_not(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    """The content of a text decides, not its name."""
+    base = {"corpus_fingerprint": "a", "tokenizer_fingerprint": "b"}
+
+    def page(settings: dict[str, Any], prints: dict[str, str]) -> str:
+        runs = []
+        for name, own, text in (("a", {}, base), ("b", settings, base | prints)):
+            path = write_run(
+                f"{name}-{len(list(tmp_path.iterdir()))}", kind="ppl", rows=made.perplexity_rows()
+            )
+            results = read_results(path / "results.json")
+            results.config = {"model": "m", "text": "books", "split": None, "seed": 0} | own
+            results.provenance["text"] = text
+            (path / "results.json").write_text(results.to_json())
+            runs.append(path)
+        return text_of(build_report(runs, tmp_path / "page.html"))
+
+    path = {
+        "kv_cache": "quanto-int4",
+        "read": "chunks=64",
+        "quantize": "nf4",
+        "attn": "eager",
+        "dtype": "float32",
+    }
+    for settings in (path, {"text": "copy", "split": "all"}, {"tokenizer": "elsewhere", "served_model": "x"}):
+        assert "differ in" not in page(settings, {})
+    for named in ("corpus", "tokenizer"):
+        said = {"corpus": "text"}.get(named, named)
+        assert f"differ in {said} :" in page(path, {f"{named}_fingerprint": "c"})
+
+
+def test_a_run_is_given_once(write_run: WriteRun, tmp_path: Path) -> None:
+    run = write_run("a", kind="ppl", rows=made.perplexity_rows())
+    (tmp_path / "link").symlink_to(run)
+    with pytest.raises(UsageError, match="twice"):
+        build_report([run, f"b={tmp_path / 'link'}"], tmp_path / "page.html")
 
 
 def test_partial_runs_are_marked(write_run: WriteRun) -> None:

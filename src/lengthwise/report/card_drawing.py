@@ -245,6 +245,8 @@ def png(drawing: Sequence[_Box | Words], *, dark: bool = False) -> bytes:
     from matplotlib.textpath import TextPath
     from matplotlib.transforms import Affine2D
 
+    from lengthwise.report.drawing import drawable
+
     figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(HEIGHT, 0))
@@ -258,7 +260,8 @@ def png(drawing: Sequence[_Box | Words], *, dark: bool = False) -> bytes:
             axes.add_patch(Rectangle((each.x, each.y), each.width, each.height, **look))
         elif each.text:
             font = FontProperties(family="DejaVu Sans", weight=700 if each.bold else 400)
-            path = TextPath((0, 0), each.text.replace("$", r"\$"), size=each.size, prop=font)
+            text = drawable(each.text, font).replace("$", r"\$")
+            path = TextPath((0, 0), text, size=each.size, prop=font)
             before = {"start": 0.0, "middle": 0.5, "end": 1.0}[each.anchor] * path.get_extents().x1
             place = Affine2D().translate(-before, 0).scale(_NARROW, -1).translate(each.x, each.y)
             axes.add_patch(PathPatch(place.transform_path(path), fc=color, lw=0))

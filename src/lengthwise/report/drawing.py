@@ -18,6 +18,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
@@ -104,6 +106,10 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
         axes.set_visible(axes.has_data())
     lines = textwrap.fill(title, int(8 * figure.get_figwidth()))
     figure.suptitle(lines, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+    for text in figure.findobj(Text):
+        # The numbers of ticks are written later, some of them as formulas.
+        if isinstance(text, Text) and text.get_text():
+            text.set(text=drawable(text.get_text(), text.get_fontproperties()), parse_math=False)
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     document = stream.getvalue()
@@ -116,6 +122,12 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     marks = f'role="img" aria-label={quoteattr(alt)}' + ' class="values"' * values
     svg = svg.replace("<svg ", f"<svg {marks} ", 1).strip()
     return Picture(name=name, alt=alt, caption=caption, svg=svg, figure=figure)
+
+
+def drawable(words: str, font: FontProperties) -> str:
+    """The words with escapes for what the font has no sign for: Chinese names would be boxes."""
+    signs = get_font(findfont(font)).get_charmap()
+    return "".join(each if ord(each) in signs or each == "\n" else f"\\u{ord(each):04x}" for each in words)
 
 
 def in_both_widths(drawing: Callable[[str, int, float], Picture], name: str, columns: int) -> Picture:
@@ -142,7 +154,8 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             color=color,
             linestyle=DASHES[curve.style // len(COLORS) % len(DASHES)],
             marker="" if len(curve.x) > 40 else MARKERS[curve.style % len(MARKERS)],
-            label=curve.label,
+            # matplotlib leaves names that begin with _ out of a legend.
+            label=f" {curve.label}",
         )
         # Only now: the axes take their limits from lines as they are added.
         line.set_transform(place)
@@ -224,7 +237,7 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     if handles:
-        labels = list(handles)
+        labels = [label.removeprefix(" ") for label in handles]
         columns = _legend_columns(labels, figure.get_figwidth())
         figure.legend(handles.values(), labels, loc="outside lower left", ncols=columns)
 

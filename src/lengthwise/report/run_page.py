@@ -19,10 +19,14 @@ from lengthwise.report.sentence import Said, said
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_metrics, read_results
 from lengthwise.samples import of_this_version
+from lengthwise.settings import Subject, TextOptions
 from lengthwise.yaml_text import read_yaml
 
-# Settings in which two runs may differ and still be read side by side.
-_MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
+# Settings in which two runs may differ and still be read side by side: which model, and how it is read.
+_MAY_DIFFER = Subject.model_fields.keys() - TextOptions.model_fields.keys() - {"text"} | {
+    "batch_size",
+    "side_b",
+}
 
 _kept = of_this_version("the results of the runs")
 
@@ -205,6 +209,8 @@ def read_runs(paths: Sequence[Path | str]) -> list[_Run]:
     if not paths:
         raise UsageError("no run to report on", expected="one or more run folders")
     runs = [_read_run(str(path)) for path in paths]
+    if twice := [str(at) for at, n in Counter(os.path.realpath(run.path) for run in runs).items() if n > 1]:
+        raise UsageError(f"{twice[0]} is given twice", expected="different runs")
     for place in (lambda run: run.path.name, lambda run: run.path):
         labels = Counter(run.label for run in runs)
         for run in runs:
@@ -257,11 +263,20 @@ def _unequal_settings(found: Sequence[Results]) -> list[str]:
     """One sentence for each kind of run whose settings differ where a comparison needs them equal."""
     notices = []
     for kind in dict.fromkeys(results.kind for results in found if results.kind != "train"):
-        first, *others = (results.config for results in found if results.kind == kind)
-        keys = dict.fromkeys(key for config in (first, *others) for key in config if key not in _MAY_DIFFER)
-        differing = [f"`{key}`" for key in keys if any(c.get(key) != first.get(key) for c in others)]
+        first, *others = (_decides(results) for results in found if results.kind == kind)
+        keys = dict.fromkeys(key for each in (first, *others) for key in each)
+        differing = [f"`{key}`" for key in keys if any(each.get(key) != first.get(key) for each in others)]
         if differing:
             notices.append(
                 f"The {kind} runs differ in {', '.join(differing)}: their numbers are not of the same tokens."
             )
     return notices
+
+
+def _decides(results: Results) -> dict[str, Any]:
+    """What decides which tokens a run reads. Where the text's content is known, its name decides nothing."""
+    text = results.provenance.get("text") or {}
+    prints = {"text": text.get("corpus_fingerprint"), "tokenizer": text.get("tokenizer_fingerprint")}
+    rest = _MAY_DIFFER | (TextOptions.model_fields.keys() | {"text"} if prints["text"] else set[str]())
+    settings = {name: value for name, value in results.config.items() if name not in rest}
+    return {name: value for name, value in prints.items() if value} | settings

@@ -161,3 +161,17 @@ def test_metrics_of_a_killed_run(tmp_path: Path) -> None:
     path.write_text('{"step": 2, "loss": 1}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 3}\n{"step": 3, "lo')
     assert read_metrics(path) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 3}]
     assert read_metrics(tmp_path / "gone.jsonl") == []
+
+
+def test_a_run_of_an_earlier_version_is_named_as_one(tmp_path: Path) -> None:
+    """Its settings and fingerprints lack what this one has: nothing was changed."""
+    with open_run(tmp_path / "run", config={"seed": 0}) as folder:
+        folder.check_inputs({"model": {"weights": "a"}})
+        folder.samples.append("one", {"value": 1})
+    with pytest.raises(UsageError, match=r"another version of lengthwise.*no bos"):
+        open_run(tmp_path / "run", config={"seed": 0, "bos": "auto"}, resume=True)
+    with (
+        open_run(tmp_path / "run", config={"seed": 0}, resume=True) as folder,
+        pytest.raises(UsageError, match=r"another version of lengthwise.*none of the model's tokenizer"),
+    ):
+        folder.check_inputs({"model": {"weights": "a", "tokenizer": "b"}})

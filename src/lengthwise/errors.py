@@ -50,6 +50,10 @@ class LengthwiseError(Exception):
             lines.append(f"fix: {fix}")
         super().__init__("\n".join(lines))
 
+    def __reduce__(self) -> Any:
+        # Some errors take other arguments than their message; all come back from another process.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
+
 
 class UsageError(LengthwiseError, ValueError):
     """Wrong usage or configuration (exit code 2)."""

@@ -35,7 +35,7 @@ from lengthwise.files import (
 )
 from lengthwise.machine import environment
 from lengthwise.results import Results, read_results
-from lengthwise.samples import SampleLog
+from lengthwise.samples import SampleLog, other_version
 from lengthwise.yaml_text import parse_yaml, read_yaml, to_yaml
 
 # What a start writes before its first result, and what every run may write besides. env.json tells whose folder this
@@ -170,6 +170,11 @@ class RunFolder:
                 atomic_write_json(path, inputs)
             return
         before = read_json(path, expected="the fingerprints that the run was begun with")
+        for name, prints in inputs.items():
+            if lacking := [part for part in prints if part not in before.get(name, {})]:
+                raise other_version(
+                    f"the fingerprints of {self.path}", f"they have none of the {name}'s {lacking[0]}"
+                )
         changed = [
             f"{name}'s {part}"
             for name in ({**before, **inputs} if all_of_them else inputs)
@@ -222,6 +227,8 @@ class RunFolder:
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
+            elif lacking := [key for key in differing if key not in before]:
+                raise other_version(f"the settings of {self.path}", f"they have no {lacking[0]}")
             elif differing:
                 shown = "; ".join(f"{k}: {before.get(k)!r} there, {now.get(k)!r} now" for k in differing[:5])
                 raise UsageError(

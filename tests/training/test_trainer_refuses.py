@@ -64,6 +64,7 @@ def test_batches_that_the_objective_does_not_read_are_refused(collator: Any, say
 def test_what_would_change_another_loss_is_refused(tmp_path: Path):
     for arguments_, more in (
         ({"label_smoothing_factor": 0.1}, {}),
+        ({"max_steps": 0}, {}),
         ({}, {"compute_loss_func": lambda *_, **__: 0}),
         ({}, {"compute_metrics": lambda _: {}}),
         ({}, {"model_init": lambda: tiny_llama()}),

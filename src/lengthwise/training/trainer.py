@@ -289,6 +289,8 @@ class AlignmentTrainer(Trainer):
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
         no_such_term = "training without it: the objective has no such term"
         for given, what, expected in (
+            # The Trainer would train one step.
+            (args.max_steps == 0, "max_steps=0", "a number of steps, or -1 for num_train_epochs"),
             (args.n_gpu > 1, f"{args.n_gpu} GPUs in one process", "torchrun: one process for each GPU"),
             (plugin is not None and plugin.fsdp_version == 1, "FSDP1", 'FSDP2: fsdp_config={"version": 2}'),
             (self.is_deepspeed_enabled, "DeepSpeed", "FSDP2, or whole copies of the model"),

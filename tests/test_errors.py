@@ -1,4 +1,10 @@
-from lengthwise.errors import EXIT_CODES, LengthwiseError, nearest
+import pickle
+
+from lengthwise.checkpoints.head import NonFiniteLogits
+from lengthwise.errors import EXIT_CODES, Interrupted, LengthwiseError, nearest
+from lengthwise.evaluation.task import DoesNotFit
+from lengthwise.subjects.answers import Refused
+from lengthwise.text.local_files import _Unreadable
 
 
 def test_an_error_says_problem_expectation_and_fix() -> None:
@@ -11,7 +17,21 @@ def test_an_error_says_problem_expectation_and_fix() -> None:
 
 
 def test_every_error_has_an_exit_code_that_the_table_explains() -> None:
-    def kinds(kind: type[LengthwiseError]) -> list[type[LengthwiseError]]:
-        return [kind, *(one for below in kind.__subclasses__() for one in kinds(below))]
-
     assert {kind.exit_code for kind in kinds(LengthwiseError)} <= set(EXIT_CODES)
+
+
+def test_every_error_comes_back_from_another_process() -> None:
+    for error in (
+        LengthwiseError("it broke", expected="not that", fix="mend it"),
+        DoesNotFit(8, {"needle": 9}, "--lengths {}"),
+        _Unreadable("file", "cannot be read"),
+        NonFiniteLogits(1),
+        Refused("no", status=404),
+        Interrupted("stopped"),
+    ):
+        back = pickle.loads(pickle.dumps(error))
+        assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+def kinds(kind: type[LengthwiseError]) -> list[type[LengthwiseError]]:
+    return [kind, *(one for below in kind.__subclasses__() for one in kinds(below))]

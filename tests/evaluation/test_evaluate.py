@@ -11,6 +11,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.evaluate import Evaluation
+from lengthwise.evaluation.task import DoesNotFit
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
@@ -76,6 +77,23 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
     assert len(results.provenance["tasks"]["needle_single"]["questions_sha256"]) == 64
 
 
+def test_what_does_not_fit_is_said_of_all_tasks_at_once(job: Callable[..., Run]) -> None:
+    """And what they are said to need is enough."""
+    asked, subject = job("needle", "babilong", lengths=(64, 1100))
+    with pytest.raises(DoesNotFit) as short:
+        plan_run(asked, subject)
+    assert (short.value.limit, set(short.value.tokens)) == (64, {task.name for task in asked.own_tasks})
+    plan_run(*job("needle", "babilong", lengths=(max(short.value.tokens.values()),)))
+
+
+@needs_lm_eval
+def test_what_is_too_long_is_said_of_all_data_sets_at_once(longbench: Callable[..., Run]) -> None:
+    with pytest.raises(DoesNotFit) as long:
+        plan_run(*longbench("trec", "qasper", max_length=60))
+    assert set(long.value.tokens) == {"longbench_trec_e", "longbench_qasper_e"}
+    plan_run(*longbench("trec", "qasper", max_length=max(long.value.tokens.values())))
+
+
 def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Path) -> None:
     results = measure(*job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
@@ -128,10 +146,9 @@ def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> No
 
 @needs_lm_eval
 def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
-    with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e; the longest has (\d+)") as over:
+    with pytest.raises(DoesNotFit) as over:
         measure(*longbench("qasper", max_length=60))
-    longest = over.value.problem.rpartition(" ")[2]
-    assert f"--max-length {longest}" in (over.value.fix or "")
+    assert f"--max-length {over.value.tokens['longbench_qasper_e']}" in (over.value.fix or "")
     results = measure(*longbench("qasper", max_length=60, truncation="middle"))
     assert results.select(task="longbench_qasper_e", bucket=None)[0].truncated == 4
     assert any("4 of 4" in note and "60" in note for note in results.notes)

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.haystack import background_text, build_haystack
 from lengthwise.evaluation.needle import NEEDLE
-from lengthwise.evaluation.task import Question
+from lengthwise.evaluation.task import DoesNotFit, Question
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, as_corpus
@@ -70,9 +69,9 @@ def test_tails_share_one_context_that_fits_the_longest(tokenizer: Any, corpus: C
 
 
 def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(DoesNotFit) as error:
         built(tokenizer, corpus, [], length=20, seed=1, head=HEAD, tail=TAIL)
-    [least] = map(int, re.findall(r"\d+", error.value.expected))
+    [least] = error.value.tokens.values()
     built(tokenizer, corpus, [], length=least, seed=1, head=HEAD, tail=TAIL)
 
 

@@ -1,13 +1,17 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Regex
 from tokenizers.normalizers import Replace
 
+import lengthwise
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.evaluation.prompts import answer_tokens, fit
+from lengthwise.evaluation.prompts import answer_tokens, fit, unfinished_thoughts
+from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import TASKS
+from lengthwise.measure.measurement import Item
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 from tests.tiny_folders import writing
@@ -75,6 +79,31 @@ def test_a_chat_template_writes_the_whole_prompt_or_is_refused(template: str) ->
         return
     ids, _ = fit(tokenizer, TEXT, None, None, chat=True)
     assert TEXT.strip() in tokenizer.decode(ids)
+    assert ("2024" in tokenizer.decode(ids)) == ("strftime" in template), "the same on every day"
+
+
+def test_one_place_applies_chat_templates_with_one_date() -> None:
+    home = Path(lengthwise.__file__).parent
+    assert [p.name for p in home.rglob("*.py") if ".apply_chat_template(" in p.read_text()] == ["corpus.py"]
+
+
+@pytest.mark.parametrize("before", ["", "<think>"])
+def test_replies_that_end_inside_a_thought_are_counted(before: str) -> None:
+    """Whether the reply or the chat template has begun it."""
+    tokenizer = tiny_tokenizer()
+    replies = ["<think> the king", "<think> the king </think> the river", "the river"]
+    ids = tuple(tokenizer(f"{TEXT}{before}").input_ids)
+    sizes: dict[str, Any] = {"tokens": 1, "longest": 1, "stretch": 0}
+    items = [
+        Item(
+            key=reply, facts={"task": "trec"}, content=Question(prompt="", golds=[], key="", ids=ids), **sizes
+        )
+        for reply in replies
+    ]
+    records = {reply: {"reply": reply} for reply in replies}
+    [note] = unfinished_thoughts(tokenizer, items, records)
+    assert note.startswith(f"{2 if before else 1} of 3 replies of trec")
+    assert unfinished_thoughts(tokenizer, items, {key: {"score": 1.0} for key in records}) == []
 
 
 @pytest.mark.parametrize("before", ["", "<|begin|> "])

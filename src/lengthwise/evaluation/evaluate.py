@@ -19,9 +19,9 @@ from pydantic import model_validator
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.effective_length import KEPT, clear_effective_lengths
 from lengthwise.evaluation.lm_eval_output import imported_statistics
-from lengthwise.evaluation.prompts import Truncation, prompt_notes
+from lengthwise.evaluation.prompts import Truncation, prompt_notes, unfinished_thoughts
 from lengthwise.evaluation.scoring import ranking
-from lengthwise.evaluation.task import Family, Question, Task, estimated
+from lengthwise.evaluation.task import DoesNotFit, Family, Question, Task, estimated
 from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.measure.measurement import About, Item, Measurement, Reads, Record, in_groups
 from lengthwise.measure.statistics import Statistic
@@ -74,7 +74,7 @@ class Evaluation(Measurement):
     truncation: Truncation | None = None
     """How longer prompts are cut. Without it they are refused."""
     chat: Literal["auto", "never"] = "auto"
-    """auto uses the tokenizer's chat template where LongBench does."""
+    """auto uses the tokenizer's chat template where LongBench does; its date is always 26 July 2024."""
     seed: Seed = 0
     """Seed of what is made up."""
     batch_size: Count = 1
@@ -137,6 +137,11 @@ class Evaluation(Measurement):
         """A text, where a task is made from one."""
         return self.about.reads if "text" in self._takes else None
 
+    @property
+    def writes(self) -> bool:
+        """Greedy replies; answers that are ranked are read."""
+        return self.mode == "greedy"
+
     def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that only tasks outside the run take, unless it is None."""
         for name in sorted(set(given) - self._takes):
@@ -149,8 +154,19 @@ class Evaluation(Measurement):
                 )
 
     def items(self, model: Reader, text: Corpus | None, other: Reader) -> list[Item]:
-        """All questions with their prompts."""
-        return [item for task in self.own_tasks for item in task.items(self, model.tokenizer, text)]
+        """All questions with their prompts; DoesNotFit names every task whose prompts do not fit."""
+        found, refused = list[Item](), list[DoesNotFit]()
+        for task in self.own_tasks:
+            try:
+                found += task.items(self, model.tokenizer, text)
+            except DoesNotFit as error:
+                refused.append(error)
+        if refused:
+            how = refused[0].how
+            alike = [each for each in refused if each.how == how]
+            tokens = {name: most for each in alike for name, most in each.tokens.items()}
+            raise DoesNotFit(min(each.limit for each in alike), tokens, how)
+        return found
 
     def batches(self, items: Sequence[Item]) -> list[list[Item]]:
         """All questions of one context; or up to `batch_size` questions of one task, each with its own context.
@@ -246,6 +262,7 @@ class Evaluation(Measurement):
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What was cut, how scores and averages are meant."""
         notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
+        notes += unfinished_thoughts(model.tokenizer, items, results.records)
         if self.samples is not None and "data" in self._takes:
             notes.append(f"Data sets have only their first {self.samples} rows.")
         for family, own in self._families.items():

@@ -18,7 +18,7 @@ from typing import Any
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.prompts import prompt_ids
 from lengthwise.evaluation.scoring import only_label
-from lengthwise.evaluation.task import ANY_TASK, Question, Task
+from lengthwise.evaluation.task import ANY_TASK, DoesNotFit, Question, Task
 from lengthwise.measure.measurement import in_groups
 from lengthwise.settings import TextOptions
 from lengthwise.text.corpus import Corpus
@@ -96,7 +96,7 @@ def made_up(
                 expected=f"at most {characters}",
                 fix="use a shorter length, or more text",
             )
-        found: list[Question] = []
+        found, short = list[Question](), list[DoesNotFit]()
         for length, sample in product(sorted(settings.lengths), range(settings.samples or _SAMPLES)):
             unit = f"s{sample:03d}"
             for background, facts, asked in contexts(settings, corpus, length, sample):
@@ -106,13 +106,26 @@ def made_up(
                     for index, each in enumerate(asked)
                 ]
                 keys = [f"{name}/L{length}{part}/{unit}" for part in parts]
-                context = build_haystack(
-                    tokenizer, asked, head=head, background=background, facts=facts, length=length
-                )
+                try:
+                    context = build_haystack(
+                        tokenizer, asked, head=head, background=background, facts=facts, length=length
+                    )
+                except DoesNotFit as error:
+                    short.append(error)
+                    continue
                 found += [
                     replace(question, key=key, unit=unit, context=keys[0])
                     for question, key in zip(context, keys, strict=True)
                 ]
+        if short:
+            most = max(max(each.tokens.values()) for each in short)
+            try:
+                # A longer prompt may hold more facts.
+                questions(settings.model_copy(update={"lengths": (most,)}), tokenizer, corpus)
+            except DoesNotFit as error:
+                most = max(error.tokens.values())
+            # The shortest length comes first.
+            raise DoesNotFit(short[0].limit, {name: most}, short[0].how)
         return found
 
     return Task(name=name, questions=questions, takes=takes, **options)
@@ -167,8 +180,8 @@ def build_haystack(
     """Questions on one context, each with a prompt of at most `length` tokens. The longest has nearly as many.
 
     The prompt of each given question is what follows the context; `head` comes before it. Of the background's
-    sentences as many are used as fit. Facts are in order of their depth. UsageError if `length` does not hold head,
-    facts and the longest end.
+    sentences as many are used as fit. Facts are in order of their depth. DoesNotFit if `length` does not hold head,
+    facts, the longest end and a little text.
     """
     assert all(a[1] <= b[1] for a, b in pairwise(facts)), "facts are out of order"
     sizes = _sizes(tokenizer, [text for text, _ in facts])
@@ -178,11 +191,8 @@ def build_haystack(
     longest = tails[frames.index(frame)]
     room = length - frame - sum(sizes)
     if room < _LEAST_BACKGROUND:
-        raise UsageError(
-            f"a length of {length} tokens does not hold the prompt: instruction and question take {frame}, "
-            f"the facts {sum(sizes)}",
-            expected=f"at least {frame + sum(sizes) + _LEAST_BACKGROUND} tokens",
-        )
+        least = length - room + _LEAST_BACKGROUND
+        raise DoesNotFit(length, {"the task": least}, "--lengths {} or more")
     sentences = _cut_to(tokenizer, background, room)
     while True:
         context, reached = _context(tokenizer, sentences, facts, sizes)

@@ -7,15 +7,19 @@ longer or shorter than L. The limit leaves no room for the reply: choose it belo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
 from lengthwise.errors import UsageError
-from lengthwise.text.corpus import rendering
+from lengthwise.measure.measurement import Item, Record
+from lengthwise.text.corpus import render_chat
 from lengthwise.text.tokens import added_tokens
 
+_OPENING = 8
+"""The last tokens of a prompt, in which a chat template may open <think>."""
 Truncation = Literal["middle", "left"]
 """middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
 
@@ -40,12 +44,9 @@ def fit(
         ids = ids[over:]
         text = decode(ids)
     if chat:
-        turn = {"role": "user", "content": text}
-        with rendering("a prompt"):
-            whole = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
-            ids = tokenizer.apply_chat_template([turn], add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
+        written = partial(render_chat, tokenizer, [{"role": "user", "content": text}], "a prompt")
+        whole = written(add_generation_prompt=True, tokenize=False)
+        ids = written(add_generation_prompt=True, return_dict=True)["input_ids"]
         # A template may strip and indent, and no more.
         if "".join(text.split()) not in "".join(whole.split()):
             raise UsageError(
@@ -73,6 +74,21 @@ def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
         return tuple(both[len(before) :])
     # The border is inside a token, so the answer is tokenised alone.
     return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
+
+
+def unfinished_thoughts(tokenizer: Any, items: Sequence[Item], records: Mapping[str, Record]) -> list[str]:
+    """How many replies of each task end inside of <think>, which a chat template may have begun."""
+    cut, written = Counter[str](), Counter[str]()
+    for item in items:
+        if (reply := records.get(item.key, {}).get("reply")) is not None:
+            text = tokenizer.decode(item.content.ids[-_OPENING:]) + reply
+            cut[item.facts["task"]] += text.rfind("<think>") > text.rfind("</think>")
+            written[item.facts["task"]] += 1
+    return [
+        f"{count} of {written[name]} replies of {name} end inside <think>: they hold no answer, and their scores "
+        "mean nothing."
+        for name, count in (+cut).items()
+    ]
 
 
 def prompt_notes(

@@ -26,6 +26,19 @@ from lengthwise.results import Row
 from lengthwise.text.corpus import Corpus
 from lengthwise.text.tokens import known_ids
 
+
+class DoesNotFit(UsageError):
+    """Prompts that a limit does not hold: the tokens of the longest, by task; `fix` has a place for the most."""
+
+    def __init__(self, limit: int, tokens: Mapping[str, int], fix: str) -> None:
+        self.limit, self.tokens, self.how = limit, tokens, fix
+        longest = ", ".join(f"{most} in {task}" for task, most in tokens.items())
+        super().__init__(
+            f"{limit} tokens do not hold the longest prompts ({longest})",
+            fix=fix.format(max(tokens.values())),
+        )
+
+
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
 
@@ -97,7 +110,7 @@ class Task:
     def items(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Item]:
         """The questions with the tokens of their prompts, cut as the settings say.
 
-        UsageError for prompts over the limit that the settings do not cut.
+        DoesNotFit for prompts over the limit that the settings do not cut.
         """
         limit = settings.max_length if "truncation" in self.takes else None
         chat = self.chat and settings.chat == "auto" and bool(getattr(tokenizer, "chat_template", None))
@@ -140,12 +153,8 @@ class Task:
             contexts |= {question.context} - {""}
         over = [settings.max_length + item.facts["cut"] for item in found if item.facts["cut"]]
         if over and settings.truncation is None:
-            raise UsageError(
-                f"{len(over)} of {len(found)} prompts are longer than {settings.max_length} tokens in {self.name}; "
-                f"the longest has {max(over)}",
-                expected="prompts that fit, or a truncation: middle, left",
-                fix=f"--truncation middle as LongBench does, or --max-length {max(over)}",
-            )
+            fix = "--truncation middle as LongBench does, or --max-length {}"
+            raise DoesNotFit(settings.max_length, {self.name: max(over)}, fix)
         return found
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
+import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +22,8 @@ from lengthwise.settings import TextOptions
 if TYPE_CHECKING:
     from lengthwise.text.embedded_texts import EmbeddedCorpus
 
+logger = logging.getLogger(__name__)
+
 Split = Literal["test", "train", "all"]
 
 TEST_SHARE = 0.1
@@ -27,6 +31,14 @@ TEST_SHARE = 0.1
 EMPTY, COPIES = "empty or null", "copies of other documents"
 """Why documents are left out of a corpus: intervals take those that are there to be independent."""
 HUB_PREFIX = "hf://"
+_DATE = datetime(2024, 7, 26)
+"""What Llama 3's template writes where it cannot ask for the date."""
+_DATED = (
+    "{% macro strftime_now(format) %}{% set made = namespace(text=format) %}{% for code, value in ["
+    + "".join(f"({code!r}, {_DATE.strftime(code)!r})," for code in map("%{}".format, "aAwdbBmyYHIMSpjUWcxX"))
+    + "] %}{% set made.text = made.text.replace(code, value) %}{% endfor %}{{ made.text }}{% endmacro %}"
+)
+"""Before a chat template: gives it this date in place of today's."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +86,7 @@ class Corpus:
             return self
         documents: dict[str, str] = {}
         for own, messages in self.documents.items():
-            with rendering(own):
-                documents[own] = tokenizer.apply_chat_template(json.loads(messages), tokenize=False)
+            documents[own] = render_chat(tokenizer, json.loads(messages), own, tokenize=False)
         rule, rest = self.split_rule, {"left_out": self.left_out, "whole": self.whole}
         return Corpus.of(self.name, documents, split=self.split, split_rule=rule, **rest)
 
@@ -131,11 +142,16 @@ class Corpus:
         return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts), whole, chat)
 
 
-@contextlib.contextmanager
-def rendering(own: str) -> Iterator[None]:
-    """Inside, a chat template writes the messages of `own`; UsageError if there is none, or it refuses them."""
+def render_chat(tokenizer: Any, messages: Any, own: str, **options: Any) -> Any:
+    """What the tokenizer's chat template makes of the messages of `own`; UsageError if there is none, or it refuses.
+
+    A template that asks for the date gets `_DATE`: otherwise the tokens would be others every day.
+    """
     try:
-        yield
+        if "strftime_now" in str(tokenizer.chat_template):
+            _say_date()
+            options["chat_template"] = _DATED + tokenizer.get_chat_template(tools=options.get("tools"))
+        return tokenizer.apply_chat_template(messages, **options)
     # The template is a program of the model's authors.
     except Exception as error:
         raise UsageError(
@@ -143,6 +159,11 @@ def rendering(own: str) -> Iterator[None]:
             expected="a tokenizer with a chat template that takes these messages",
             fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
         ) from error
+
+
+@cache
+def _say_date() -> None:
+    logger.warning("the chat template writes today's date: it is always %s here", f"{_DATE:%d %B %Y}")
 
 
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:

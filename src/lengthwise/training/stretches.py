@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from lengthwise.errors import UsageError
 from lengthwise.progress import progress
-from lengthwise.text.corpus import rendering
+from lengthwise.text.corpus import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, check_columns, tokens_and_targets
@@ -208,10 +208,8 @@ class _Tokens:
     ) -> dict[str, Any]:
         marked = marked and self.assistant_only
         options |= {"tools": row.get("tools"), **(row.get("chat_template_kwargs") or {})}
-        with rendering("a row"):
-            made = self.tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marked, **options
-            )
+        options |= {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": marked}
+        made = render_chat(self.tokenizer, messages, "a row", **options)
         item = {"input_ids": made["input_ids"]}
         if marked:
             item["assistant_masks"] = made["assistant_masks"]

@@ -72,6 +72,18 @@ VALUES = {
     },
 }
 LENGTHS = {
+    # A path that reads no cache would give the plain numbers under its name.
+    **{
+        f"{words} {TEXT} {how}": (2, "no cache is read")
+        for words in (
+            "measure {model} --lengths 64",
+            "ppl {model} --lengths 64",
+            "limit {model} --max-length 256 --reference 32",
+            "longppl {model} --max-length 96 --short 32 --stride 32",
+            "eval {model} needle_single --lengths 253 --mode likelihood",
+        )
+        for how in ("--kv-cache static", "--read chunks=256", "--kv-cache static --dry-run")
+    },
     **{
         f"{verb} {{model}} --text {{short}} --split all --lengths 64": (
             2, "the text is too short: a window needs ", ", the longest document has ", "fix: "

@@ -105,6 +105,11 @@ class Measurement(Settings):
         """What `items` takes; None if no text at all."""
         return self.about.reads
 
+    @property
+    def writes(self) -> bool:
+        """Whether the model writes replies, whose tokens are decoded from a cache."""
+        return False
+
     def resolved(self, model: Reader, other: Reader) -> Self:
         """The settings, with defaults that depend on the models filled in; UsageError if none fit."""
         return self

@@ -31,7 +31,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, grouped, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
-from lengthwise.subjects.reading import Predictor, Read, Reader, Reading, Want
+from lengthwise.subjects.reading import Predictor, Read, Reader, Reading, Want, check_chunk
 from lengthwise.text import view
 from lengthwise.text.same_ids import check_same_ids, other_ids
 
@@ -147,11 +147,7 @@ class KeptPredictions(WindowMeasurement):
                 f"{decode} tokens of windows of {min(lengths, default=0)} would be read one by one",
                 expected=f"windows of {2 * decode} tokens or more (--lengths), or a smaller read=decode=N",
             )
-        if cached_from >= min(lengths):
-            raise UsageError(
-                f"windows of {min(lengths)} tokens are read in one pass of {cached_from}: no cache is read",
-                expected=f"windows of more than {cached_from} tokens (--lengths), or a smaller read=chunks=N",
-            )
+        check_chunk(cached_from, min(lengths))
         resolved = {"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
         return self.model_copy(update=resolved)
 

@@ -24,6 +24,7 @@ from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
 from lengthwise.samples import SampleLog, new_store, of_this_version, other_version, received
 from lengthwise.settings import Subject
+from lengthwise.subjects.reading import check_chunk
 from lengthwise.text import Corpus, MoreText, TokenDocuments, left_out_note, part_note, token_parts
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Prepared:
         """Raise UsageError for models that cannot read the items."""
         for each in {id(one): one for one in (self.model, self.other)}.values():
             each.check_ready(self.longest)
+            if not self.measurement.writes:
+                check_chunk(each.path.chunk or 0, self.longest)
         self.measurement.check_models(self.model, self.other, self.items)
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:

@@ -102,6 +102,15 @@ def _passes(subject: Subject, *, cached: bool) -> ReadingPath:
     return ReadingPath(decode=int(decode or DECODE))
 
 
+def check_chunk(chunk: int, tokens: int) -> None:
+    """Raise UsageError where one pass of `chunk` tokens reads a whole text of `tokens`: it reads no cache."""
+    if tokens <= chunk:
+        raise UsageError(
+            f"{tokens} tokens are read in one pass of {chunk}: no cache is read",
+            expected=f"lengths of more than {chunk} tokens, or a smaller read=chunks=N",
+        )
+
+
 class Want(enum.Enum):
     """What is wanted of the tokens of a reading."""
 

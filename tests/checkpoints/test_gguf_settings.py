@@ -168,6 +168,15 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
         "it lacks tokenizer.ggml.model, tokenizer.ggml.tokens",
     ),
     "no length": ({"context_length": None}, (), "it lacks llama.context_length"),
+    **{
+        f"no {key}": ({key: None}, (), words)
+        for key, words in {
+            "attention.head_count": "a file without attention.head_count",
+            # Of it the reader knows in which order the rows of queries and keys are.
+            "attention.head_count_kv": "a file without attention.head_count_kv",
+            "attention.layer_norm_rms_epsilon": "a file without the epsilon",
+        }.items()
+    },
     "no weight for a layer": ({}, (_NO_WEIGHT,), "layers.1.mlp.up_proj.weight"),
     "a weight of another shape": ({_NO_WEIGHT: np.ones((7, 64))}, (), "layers.1.mlp.up_proj.weight"),
     "a weight without a place": ({"blk.0.attn_q.bias": np.ones(96)}, (), "numbers"),

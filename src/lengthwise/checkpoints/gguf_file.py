@@ -26,6 +26,9 @@ with another value is refused where the configuration has none of its names.
 """
 _NEEDED = "context_length", "embedding_length", "block_count"
 """Keys without which a reader fails, or makes something up."""
+_MADE_UP = "attention.head_count", "attention.head_count_kv", "attention.sliding_window"
+"""The same where the class has such a setting: transformers takes its default, or leaves the rows of queries and
+keys in llama.cpp's order; llama.cpp has other defaults."""
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
 _DIVISORS = _FREQS, _SHORT, _LONG = (
@@ -132,9 +135,11 @@ class GgufFile:
             "max_position_embeddings": keys["context_length"],
             "tie_word_embeddings": "output.weight" not in self.sizes,
         }
-        if config.model_type == "gemma3_text" and "attention.sliding_window" not in keys:
-            # transformers has a default, and llama.cpp then has no window, and one base for all layers.
-            lost.append("a file without attention.sliding_window")
+        for key in _MADE_UP:
+            if key not in keys and any(getattr(config, name, None) for name in _KEYS[key]["names"]):
+                lost.append(f"a file without {key}")
+        if not any(key.endswith("epsilon") for key in keys):
+            lost.append("a file without the epsilon of its norms")
         for key, given in keys.items():
             value = self._of_layers(key, given)
             names, neutral = _KEYS.get(key, {"names": (), "neutral": ()}).values()

@@ -253,16 +253,16 @@ def build_on(row: str, options: argparse.Namespace) -> tuple[Callable[[], Any], 
 @contextmanager
 def tile_of(name: str) -> Iterator[None]:
     """The objective on this tile, also where its trial on the device fails; "" leaves the choice."""
-    from lengthwise.alignment import chunked
+    from lengthwise.alignment import kernels
 
-    kept = chunked.TRITON_DEVICES, chunked.kernels_pass
+    kept = kernels.TRITON_DEVICES, kernels.kernels_pass
     if name:
-        chunked.TRITON_DEVICES = {"cuda"} if name == "triton" else set()
-        chunked.kernels_pass = lambda device: True  # type: ignore[assignment]
+        kernels.TRITON_DEVICES = {"cuda"} if name == "triton" else set()
+        kernels.kernels_pass = lambda device: True  # type: ignore[assignment]
     try:
         yield
     finally:
-        chunked.TRITON_DEVICES, chunked.kernels_pass = kept
+        kernels.TRITON_DEVICES, kernels.kernels_pass = kept
 
 
 def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool = False) -> Callable[[], int]:

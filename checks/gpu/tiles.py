@@ -19,16 +19,17 @@ if "cpu" in sys.argv:
 import torch
 from part import Result, attempt, options
 
-from lengthwise.alignment import chunked
+from lengthwise.alignment import kernels
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 from lengthwise.alignment.triton import TritonTiles
 
-TERMS = (
-    ("sce", Activation()),
-    ("jeffreys", Activation(soft_cap=30.0)),
-    ("js", Activation(scale=0.5, soft_cap=20.0)),
-    ("entropy", Activation()),
+STATISTICS = ("top", "total", "own", "cross", "score")
+TERMS: tuple[tuple[str, Activation], ...] = (
+    ("sce", (1.0, None)),
+    ("jeffreys", (1.0, 30.0)),
+    ("js", (0.5, 20.0)),
+    ("entropy", (1.0, None)),
 )
 # Block and warps: the second last is what `TritonTiles` takes.
 BLOCKS = ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (4096, 16), (8192, 16))
@@ -72,13 +73,13 @@ def compare(vocabulary: int, dtype: torch.dtype, device: str, term: tuple[str, A
     ):
         gradients[name] = logits.to(of, copy=True)
         tile = tiles(kind, vocabulary, of, device, term)
-        parts[name] = vars(tile.pairs(gradients[name], labels, weights.to(wide_dtype(of))))
+        sums = tile.pairs(gradients[name], labels, weights.to(wide_dtype(of)))
+        parts[name] = dict(zip(STATISTICS, sums, strict=False))
     true = gradients["truth"]
     for name in ("triton", "torch"):
         found[f"{name} gradient"] = error(gradients[name], true)
         for part, value in parts[name].items():
-            if value is not None and parts["truth"][part] is not None:
-                found[f"{name} {part}"] = error(value, parts["truth"][part].double())
+            found[f"{name} {part}"] = error(value, parts["truth"][part].double())
     found["largest difference"] = (gradients["triton"].double() - true).abs().max().item()
     found["largest gradient"] = true.abs().max().item()
     again = logits.clone()
@@ -148,9 +149,9 @@ def main() -> None:
 
     def trial() -> dict[str, Any]:
         return {
-            f"{dtype}, {name}": chunked._error(device, dtype, name, activation) / bound
-            for dtype, bound in chunked._TOLERANCE.items()
-            for name, activation in chunked._TRIALS
+            f"{dtype}, {name}": kernels._error(device, dtype, name, activation) / bound
+            for dtype, bound in kernels._TOLERANCE.items()
+            for name, activation in kernels._TRIALS
         }
 
     # As shares of what is allowed: above 1 the objective would leave the kernels.

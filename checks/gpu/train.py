@@ -18,7 +18,7 @@ def main() -> None:
     asked = options()
     import torch
 
-    from lengthwise.alignment import chunked
+    from lengthwise.alignment import kernels
     from lengthwise.machine import is_main_process
     from lengthwise.training import read_recipe, train
 
@@ -64,7 +64,7 @@ def main() -> None:
         "facts": {key: value for key, value in results.provenance.items() if not isinstance(value, dict)},
         "warnings": messages,
         "seconds": seconds,
-        "kernels_pass": chunked.kernels_pass(torch.device("cuda", 0)) if asked.device == "cuda" else None,
+        "kernels_pass": kernels.kernels_pass(torch.device("cuda", 0)) if asked.device == "cuda" else None,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if asked.device == "cuda" else None,
     }
     sound = all(loss == loss and 0 < loss < 100 for loss in losses) and len(losses) == 3

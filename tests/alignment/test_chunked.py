@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from lengthwise.alignment import Normalizers, chunked
+from lengthwise.alignment import Normalizers, chunked, kernels
 from lengthwise.alignment.divergences import DIVERGENCES
 from lengthwise.errors import UsageError
 from tests.alignment.problems import (
@@ -28,7 +28,7 @@ HEADS = {
 
 def set_tile_rows(monkeypatch, rows, vocabulary=53):
     threads = torch.get_num_threads()
-    monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", -(-rows * vocabulary // threads))
+    monkeypatch.setattr(kernels, "_TILE_LOGITS_A_THREAD", -(-rows * vocabulary // threads))
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())

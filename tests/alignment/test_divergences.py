@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import DIVERGENCES, Objective, divergence_from_logits
-from lengthwise.alignment.divergences import Detach, Divergence, Rule
+from lengthwise.alignment.divergences import Detach, Divergence
 from lengthwise.alignment.formulas import FORMULAS
 from lengthwise.errors import UsageError
 from tests.alignment.problems import assert_fused_is_plain, problem
@@ -24,8 +24,8 @@ def test_one_more_score_is_one_more_line(monkeypatch):
     from lengthwise.alignment.formulas import SCORES, jensen_shannon
 
     monkeypatch.setitem(SCORES, "half", lambda difference, total: SCORES["mixture"](difference, total) / 2)
-    monkeypatch.setitem(DIVERGENCES, "half_js", Divergence("", Rule("half", k=(0, 0), sign=(1, 1))))
-    formula = (lambda p, q: jensen_shannon(p, q) / 2, lambda pairs, _: pairs.scores())
+    monkeypatch.setitem(DIVERGENCES, "half_js", Divergence("", "half", k=(0, 0), sign=(1, 1)))
+    formula = (lambda p, q: jensen_shannon(p, q) / 2, lambda pairs, _: pairs[4].sum())
     monkeypatch.setitem(FORMULAS, "half_js", formula)
     assert_fused_is_plain(problem(), alpha=3.0, divergence="half_js")
 

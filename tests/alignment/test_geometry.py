@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry, next_token_labels
-from lengthwise.alignment.geometry import chunks_of
+from lengthwise.alignment.chunked import chunks_of
 from lengthwise.errors import UsageError
 
 LENGTHS = (1, 2, 7, 8)

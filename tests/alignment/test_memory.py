@@ -6,7 +6,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lengthwise.alignment import chunked
+from lengthwise.alignment import kernels
 from tests.alignment.problems import problem
 
 VOCABULARY, WIDTH, PAIRS, TILE_ROWS = 997, 24, 4, 2
@@ -39,7 +39,7 @@ class Allocations(TorchDispatchMode):
 def measure(monkeypatch):
     """Allocations of a forward and backward pass, without the gradients themselves."""
     threads = torch.get_num_threads()
-    monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", -(-TILE_ROWS * VOCABULARY // threads))
+    monkeypatch.setattr(kernels, "_TILE_LOGITS_A_THREAD", -(-TILE_ROWS * VOCABULARY // threads))
 
     def measure(
         batch, length, *, run="fused", wanted=("hidden_long", "hidden_short", "head_weight"), **options

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lengthwise.alignment import chunked
+from lengthwise.alignment import kernels
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.tile import Tiles
 
 CASES = Path(__file__).with_name("triton_cases.py")
 
-needs_triton = pytest.mark.skipif(chunked.find_spec("triton") is None, reason="triton is not installed")
+needs_triton = pytest.mark.skipif(kernels.find_spec("triton") is None, reason="triton is not installed")
 
 
 @needs_triton
@@ -49,20 +49,18 @@ def test_its_cases_pass_in_the_interpreter():
 def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     from lengthwise.alignment.triton import TritonTiles
 
-    gpu, rule = torch.device("cuda"), DIVERGENCES["sce"].rule
-    monkeypatch.setattr(chunked, "kernels_pass", lambda device: False)
-    assert chunked._tiles_on(gpu, 100, rule).func is Tiles
-    monkeypatch.setattr(chunked, "kernels_pass", lambda device: True)
-    assert chunked._tiles_on(gpu, 100, rule) is TritonTiles
-    assert chunked._tiles_on(gpu, 100, replace(rule, source="unknown to the kernels")).func is Tiles
-    assert chunked._tiles_on(torch.device("cpu"), 100, rule).func is Tiles
+    gpu, rule = torch.device("cuda"), DIVERGENCES["sce"]
+    monkeypatch.setattr(kernels, "kernels_pass", lambda device: False)
+    assert kernels.tiles_on(gpu, 100, rule).func is Tiles
+    monkeypatch.setattr(kernels, "kernels_pass", lambda device: True)
+    assert kernels.tiles_on(gpu, 100, rule) is TritonTiles
+    assert kernels.tiles_on(gpu, 100, replace(rule, source="unknown to the kernels")).func is Tiles
+    assert kernels.tiles_on(torch.device("cpu"), 100, rule).func is Tiles
 
 
-def test_the_tile_is_chosen_by_device_and_package(monkeypatch):
-    monkeypatch.setattr(chunked, "find_spec", lambda name: name)
-    assert (chunked.tile_on("cpu"), chunked.tile_on("cuda")) == ("torch", "triton")
-    monkeypatch.setattr(chunked, "find_spec", lambda name: None)
-    assert chunked.tile_on("cuda") == "torch"
+def test_without_triton_a_gpu_has_the_torch_tile(monkeypatch):
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    assert kernels.tiles_on(torch.device("cuda"), 100, DIVERGENCES["sce"]).func is Tiles
 
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float64: "*fp64"}
@@ -100,14 +98,13 @@ def test_it_compiles_for_a_gpu(monkeypatch, tmp_path, divergence, detach, soft_c
     from triton.backends.compiler import GPUTarget
 
     from lengthwise.alignment import triton as triton_tile
-    from lengthwise.alignment.tile import Activation
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     tiles = triton_tile.TritonTiles(
         50257,
         dtype=dtype,
         device=torch.device("cpu"),
-        activation=Activation(0.5, soft_cap),
+        activation=(0.5, soft_cap),
         rule=Objective(divergence=divergence, detach=detach).rule,
         weight=0.1,
         gradient=True,

@@ -9,12 +9,12 @@ import os
 import pytest
 import torch
 
-from lengthwise.alignment import chunked
+from lengthwise.alignment import kernels
 from lengthwise.alignment import triton as triton_tile
-from lengthwise.alignment.chunked import kernels_pass
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, kl_divergence
-from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
+from lengthwise.alignment.kernels import kernels_pass
+from lengthwise.alignment.tile import Tiles, wide_dtype
 from lengthwise.alignment.triton import TritonTiles
 from tests.alignment.problems import assert_fused_is_plain, problem, relative_error
 
@@ -36,10 +36,12 @@ PAIRS += [
 ]
 
 HEADS = {
-    "plain": Activation(),
-    "scaled": Activation(scale=-0.6),
-    "capped": Activation(scale=1.7, soft_cap=5.0),
+    "plain": (1.0, None),
+    "scaled": (-0.6, None),
+    "capped": (1.7, 5.0),
 }
+"""Scale and soft cap."""
+STATISTICS = ("top", "total", "own", "cross", "score")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +50,7 @@ def small_blocks(monkeypatch):
     # On a GPU a block has a column for each of four warps' threads at least, as the kernels demand.
     monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32 if INTERPRETED else 128)
     monkeypatch.setattr(triton_tile, "_LARGEST_BLOCK", 256)
-    monkeypatch.setattr(chunked, "_VOCABULARY", 700)
+    monkeypatch.setattr(kernels, "_VOCABULARY", 700)
 
 
 class Rows:
@@ -81,7 +83,8 @@ class Rows:
         """Statistics by name, and gradients."""
         tiles = self.tiles(kind, activation=activation, divergence=divergence, detach=detach, weight=weight)
         logits = self.linear.clone()
-        return vars(tiles.pairs(logits, self.labels, self.weights)), logits
+        found = tiles.pairs(logits, self.labels, self.weights)
+        return dict(zip(STATISTICS, found, strict=False)), logits
 
     def run_single(self, kind, *, activation=HEADS["plain"]):
         tiles = self.tiles(kind, activation=activation, divergence="sce", detach="none", weight=0.7)
@@ -91,8 +94,8 @@ class Rows:
 
     def truth(self, *, activation=HEADS["plain"], divergence="sce", detach="none", weight=0.7):
         """Statistics and gradients in fp64 from the plain formulas."""
-        scaled = (self.linear.double() * activation.scale).requires_grad_()
-        cap = activation.soft_cap
+        scale, cap = activation
+        scaled = (self.linear.double() * scale).requires_grad_()
         z = scaled if cap is None else cap * torch.tanh(scaled / cap)
         label_terms = -z.log_softmax(-1).gather(-1, self.labels) * self.weights
         loss = label_terms.sum()
@@ -108,7 +111,6 @@ class Rows:
             "total": shifted.exp().sum(-1, keepdim=True),
             "own": (p * shifted).sum(-1, keepdim=True),
             "cross": (p * (shifted[:, :1] - shifted[:, 1:])).sum(-1, keepdim=True),
-            "score": None,
         }
         if divergence == "js":
             mixture = p.mean(1, keepdim=True).log().expand_as(p)
@@ -123,12 +125,10 @@ def torch_tiles(vocabulary, **options):
 def assert_same(found, expected, tolerance, scale=1.0):
     """Each within `tolerance` of its largest magnitude, or of `scale`; a failure has the errors of all."""
     (statistics, gradient), (true_statistics, true_gradient) = found, expected
+    assert statistics.keys() == true_statistics.keys()
     errors, wrong = {}, []
     for name, value in {**statistics, "gradient": gradient}.items():
         true = true_gradient if name == "gradient" else true_statistics[name]
-        if value is None or true is None:
-            assert value is true, name
-            continue
         assert value.shape == true.shape
         largest = max(scale, true.abs().max().item())
         errors[name] = (value.double() - true.double()).abs().max().item() / largest
@@ -173,10 +173,9 @@ def test_no_worse_than_the_torch_tile(divergence, head, dtype):
         assert torch.equal(gradient.float(), cut_off)
         gradient = unrounded.bfloat16()
     for name, value in statistics.items():
-        if value is not None:
-            assert value.dtype == torch.float32
-            error, theirs = (relative_error(each, truth[name]) for each in (value, torch_statistics[name]))
-            assert error <= 2 * theirs + 1e-6, f"{name}: off by {error:.3g}, the torch tile by {theirs:.3g}"
+        assert value.dtype == torch.float32
+        error, theirs = (relative_error(each, truth[name]) for each in (value, torch_statistics[name]))
+        assert error <= 2 * theirs + 1e-6, f"{name}: off by {error:.3g}, the torch tile by {theirs:.3g}"
     error, theirs = (relative_error(each, true_gradient) for each in (gradient, torch_gradient))
     assert error <= 1.05 * theirs + 2e-7, f"gradient: off by {error:.3g}, the torch tile by {theirs:.3g}"
 
@@ -184,7 +183,7 @@ def test_no_worse_than_the_torch_tile(divergence, head, dtype):
 def test_small_logits_keep_their_digits_under_a_soft_cap():
     """Where tanh is nearly the identity, its exponential form has lost what makes a difference."""
     rows = Rows(2, 300, dtype=torch.float32, std=1e-3)
-    term = {"activation": Activation(soft_cap=50.0), "divergence": "jeffreys", "weight": 1e3}
+    term = {"activation": (1.0, 50.0), "divergence": "jeffreys", "weight": 1e3}
     rows.weights.zero_()
     _, gradient = rows.run(TritonTiles, **term)
     _, torch_gradient = rows.run(torch_tiles, **term)
@@ -198,7 +197,7 @@ def test_small_logits_keep_their_digits_under_a_soft_cap():
 def test_large_logits_do_not_overflow(divergence, std, shift):
     rows = Rows(3, 600, dtype=torch.float32, std=std, shift=shift)
     found = rows.run(TritonTiles, divergence=divergence)
-    assert all(value is None or value.isfinite().all() for value in (*found[0].values(), found[1]))
+    assert all(value.isfinite().all() for value in (*found[0].values(), found[1]))
     # The gradient of "sce" contains logits, so it has their rounding.
     assert_same(found, rows.run(torch_tiles, divergence=divergence), 1e-6, scale=max(std, 10.0))
 
@@ -244,12 +243,11 @@ def test_logits_stay_where_no_gradient_is_asked_for():
         TritonTiles, activation=HEADS["capped"], divergence="js", detach="none", weight=0.7, gradient=False
     )
     logits = rows.linear.clone()
-    found = vars(tiles.pairs(logits, rows.labels, rows.weights))
+    found = tiles.pairs(logits, rows.labels, rows.weights)
     tiles.rows(logits.view(4, 300), rows.labels.view(4, 1), rows.weights.view(4, 1))
     assert torch.equal(logits, rows.linear)
     expected, _ = rows.run(TritonTiles, activation=HEADS["capped"], divergence="js")
-    for name, value in found.items():
-        assert torch.equal(value, expected[name]), name
+    assert torch.equal(found, torch.stack([*expected.values()]))
 
 
 def test_a_weight_of_zero_leaves_the_cross_entropy():
@@ -262,7 +260,7 @@ def triton_used(monkeypatch):
     """Sends the objective through the Triton tile; the list grows with each use."""
     # The trial, once a process, uses all of them.
     assert kernels_pass(DEVICE)
-    monkeypatch.setattr(chunked, "TRITON_DEVICES", {DEVICE.type})
+    monkeypatch.setattr(kernels, "TRITON_DEVICES", {DEVICE.type})
     used = []
     for name in ("pairs", "rows"):
         method = getattr(TritonTiles, name)
@@ -272,7 +270,7 @@ def triton_used(monkeypatch):
             return method(self, *arguments)
 
         monkeypatch.setattr(TritonTiles, name, spy)
-    monkeypatch.setattr(chunked, "Tiles", None)
+    monkeypatch.setattr(kernels, "Tiles", None)
     return used
 
 

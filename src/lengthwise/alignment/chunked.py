@@ -8,25 +8,21 @@ is in memory. Backward multiplies them by the incoming gradient, a scalar.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
-import warnings
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lengthwise.alignment.divergences import DIVERGENCES, NO_LABEL, Objective, Rule
-from lengthwise.alignment.formulas import FORMULAS
-from lengthwise.alignment.fused_head import FusedHead
-from lengthwise.alignment.geometry import Chunk, PairGeometry, chunks_of
-from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
+from lengthwise.alignment.divergences import NO_LABEL, Objective
+from lengthwise.alignment.formulas import FORMULAS, entropy_of_pairs, jeffreys_of_pairs
+from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.kernels import tiles_on
+from lengthwise.alignment.tile import Activation, activate_, sum_dtype, wide_dtype
 from lengthwise.errors import UsageError
-
-if TYPE_CHECKING:
-    from lengthwise.alignment.triton import TritonTiles
 
 # Bytes of logits in a chunk, and pairs. Each chunk reads and writes the whole head gradient, whose share of the time
 # depends on the rows alone. On a CPU fewer than about 500 leave speed behind. On an H100 (bf16, summed in fp32) 2,048
@@ -36,20 +32,11 @@ _CHUNK_BYTES = {"cpu": 96 * 2**20}
 _CHUNK_BYTES_ELSEWHERE = 2**30
 _CHUNK_PAIRS_ELSEWHERE = 2048
 
-# Logits of one view in a tile. On a CPU its four to eight scratch tensors of this size have to stay in the
-# cache that each thread has.
-_TILE_LOGITS_A_THREAD = 2**16
-_TILE_LOGITS_ELSEWHERE = 2**23
+# Rows of the weight's gradient that are added at a time where its sum has another dtype than the products.
+_VOCABULARY_BLOCK = 8192
 
-# Device types with a tile of their own, where triton is installed. All others have the torch tile.
-TRITON_DEVICES = {"cuda"}
-
-# The trial of `kernels_pass`: a size that no block divides, and the two longest ways through the kernels.
-_PAIRS, _VOCABULARY = 3, 5003
-_TRIALS = (("sce", Activation()), ("js", Activation(scale=0.5, soft_cap=20.0)))
-
-# Of the largest gradient: rounding of the arithmetic, and of 16-bit results.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+# A 16-bit weight's gradient is summed in 16 bits over this many chunks at most: each sum rounds again.
+_CHUNKS_IN_16_BITS = 3
 
 
 def fused_objective(
@@ -76,7 +63,7 @@ def fused_objective(
     # a mean over thousands of positions would underflow before a loss scale, applied in backward, can save it.
     unit = 2.0 ** math.ceil(math.log2(max(divisors)))
     # The tiles give gradients with respect to the scaled linear output.
-    factor = unit * activation.scale
+    factor = unit * activation[0]
     trains, device, vocabulary = objective.trains, head_weight.device, len(head_weight)
     dtype = wide_dtype(compute_dtype)
     needed = [
@@ -97,7 +84,7 @@ def fused_objective(
         ]
         pairs = chunk_size or default_chunk_size(vocabulary, compute_dtype, device)
         chunks = chunks_of(*labels, geometry=geometry, pairs=pairs)
-        head = FusedHead(
+        head = _Head(
             head_weight,
             head_bias,
             dtype=compute_dtype,
@@ -105,7 +92,7 @@ def fused_objective(
             needed=needed[2:],
             chunks=len(chunks),
         )
-        tiles = _tiles_on(device, vocabulary, objective.rule)(
+        tiles = tiles_on(device, vocabulary, objective.rule)(
             vocabulary,
             dtype=compute_dtype,
             device=device,
@@ -123,13 +110,13 @@ def fused_objective(
             logits = head.linear(rows, out=buffer[: len(rows)])
             label, has_label, weight = (chunk.take(each).unsqueeze(1) for each in (targets, valid, weights))
             # Taken now, before the tiles write the gradient over the logits.
-            label_logit = activation.apply_(logits.gather(1, label).to(sums.dtype))
+            label_logit = activate_(logits.gather(1, label).to(sums.dtype), activation)
             if chunk.paired:
                 found = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
                 found = found.to(sums.dtype)
-                top, total = found.top.flatten(0, 1), found.total.flatten(0, 1)
+                top, total = found[:2].flatten(1, 2)
                 term = from_pairs(found, int(objective.detach == "short"))
-                sums[2:] += torch.stack([found.entropy(), found.jeffreys(), term])
+                sums[2:] += torch.stack([entropy_of_pairs(found), jeffreys_of_pairs(found), term])
             else:
                 top, total = tiles.rows(logits, label, weight)
             cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(has_label, 0)
@@ -150,6 +137,133 @@ def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device
     budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
     pairs = max(16, budget // (2 * vocabulary * dtype.itemsize))
     return pairs if device.type in _CHUNK_BYTES else min(pairs, _CHUNK_PAIRS_ELSEWHERE)
+
+
+Index = tuple[Tensor, Tensor]
+"""Samples and rows, [n] each: `hidden[index]` is [n, d]."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Rows whose logits are in memory together: long's, then short's; alternating if `paired`."""
+
+    rows: tuple[Index, Index]
+    paired: bool
+
+    def __len__(self) -> int:
+        return sum(len(sample) for sample, _ in self.rows)
+
+    def take(self, views: Sequence[Tensor]) -> Tensor:
+        """The chunk's rows of both views [B, L, ...], in the chunk's order: [n, ...]."""
+        sides = [view[index] for view, index in zip(views, self.rows, strict=True)]
+        return torch.stack(sides, dim=1).flatten(0, 1) if self.paired else torch.cat(sides)
+
+    def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of rows in the chunk's order as those of the long and of the short rows, without a copy."""
+        if self.paired:
+            long, short = values.unflatten(0, (-1, 2)).unbind(1)
+            return long, short
+        rows_of_long = len(self.rows[0][0])
+        return values[:rows_of_long], values[rows_of_long:]
+
+
+def chunks_of(
+    labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, pairs: int
+) -> list[_Chunk]:
+    """The chunks of a batch with labels [B, L]: pairs first, at most `pairs` in a chunk, then rows with a label only.
+
+    Rows with neither label nor partner have no part in the loss: they are left out.
+    """
+    found, per_sample = [], geometry.paired_positions
+    for start, stop in _bounds(len(labels_long) * per_sample, pairs):
+        position = torch.arange(start, stop, device=labels_long.device)
+        sample, pair = position // per_sample, position % per_sample
+        long, short = pair + geometry.long_rows.start, pair + geometry.short_rows.start
+        found.append(_Chunk(((sample, long), (sample, short)), paired=True))
+    long, short = _unpaired(labels_long, geometry.long_rows), _unpaired(labels_short, geometry.short_rows)
+    first_short = len(long[0])
+    for start, stop in _bounds(first_short + len(short[0]), 2 * pairs):
+        sides = _cut(long, start, stop), _cut(short, start - first_short, stop - first_short)
+        found.append(_Chunk(sides, paired=False))
+    return found
+
+
+def _unpaired(labels: Tensor, paired_rows: slice) -> Index:
+    has_label = labels != NO_LABEL
+    has_label[:, paired_rows] = False
+    sample, row = has_label.nonzero(as_tuple=True)
+    return sample, row
+
+
+def _bounds(total: int, most: int) -> list[tuple[int, int]]:
+    """0 .. total in equal parts of at most `most`; a small last part would waste a pass over the head."""
+    parts = -(-total // most)
+    edges = [total * part // parts for part in range(parts + 1)] if parts else []
+    return list(itertools.pairwise(edges))
+
+
+def _cut(index: Index, start: int, stop: int) -> Index:
+    start, stop = max(start, 0), max(stop, 0)
+    return index[0][start:stop], index[1][start:stop]
+
+
+class _Head:
+    """The output head: weight [V, d] and bias [V] in the `dtype` of the products, and their gradients where `needed`.
+
+    The weight's gradient is summed in `accumulate_dtype`; None is fp32 for a 16-bit weight in more than a few
+    `chunks` (how many times `add_gradient` will be called), else the weight's own.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        dtype: torch.dtype,
+        accumulate_dtype: torch.dtype | None,
+        needed: Sequence[bool],
+        chunks: int,
+    ) -> None:
+        if accumulate_dtype is None:
+            accumulate_dtype = weight.dtype if chunks <= _CHUNKS_IN_16_BITS else wide_dtype(weight.dtype)
+        self._weight_dtype, self._bias_dtype = weight.dtype, None if bias is None else bias.dtype
+        self._weight = weight.to(dtype)
+        self._bias = None if bias is None else bias.to(dtype)
+        self._weight_sum = torch.zeros_like(weight, dtype=accumulate_dtype) if needed[0] else None
+        self._bias_sum = None
+        if bias is not None and needed[1]:
+            self._bias_sum = torch.zeros_like(bias, dtype=wide_dtype(bias.dtype))
+
+    def linear(self, hidden: Tensor, *, out: Tensor) -> Tensor:
+        """hidden W^T + bias: [n, d] -> [n, V]."""
+        if self._bias is None:
+            return torch.mm(hidden, self._weight.t(), out=out)
+        return torch.addmm(self._bias, hidden, self._weight.t(), out=out)
+
+    def hidden_gradient(self, logit_gradient: Tensor) -> Tensor:
+        """[n, V] -> [n, d]."""
+        return logit_gradient @ self._weight
+
+    def add_gradient(self, logit_gradient: Tensor, hidden: Tensor) -> None:
+        """Add the share of rows [n, V] with hidden states [n, d]."""
+        if self._bias_sum is not None:
+            self._bias_sum += logit_gradient.sum(dim=0, dtype=self._bias_sum.dtype)
+        total = self._weight_sum
+        if total is None:
+            return
+        if total.dtype == logit_gradient.dtype:
+            total.addmm_(logit_gradient.t(), hidden)
+            return
+        for block, columns in zip(
+            total.split(_VOCABULARY_BLOCK), logit_gradient.split(_VOCABULARY_BLOCK, dim=1), strict=True
+        ):
+            block += columns.t() @ hidden
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Of weight and bias, in their own dtypes."""
+        weight = None if self._weight_sum is None else self._weight_sum.to(self._weight_dtype)
+        bias = None if self._bias_sum is None else self._bias_sum.to(self._bias_dtype)
+        return weight, bias
 
 
 class _WithGradients(torch.autograd.Function):
@@ -185,7 +299,7 @@ class _WithGradients(torch.autograd.Function):
 
 
 def _add_head_gradient(
-    trains: tuple[bool, bool], chunk: Chunk, logit_gradient: Tensor, rows: Tensor, head: FusedHead
+    trains: tuple[bool, bool], chunk: _Chunk, logit_gradient: Tensor, rows: Tensor, head: _Head
 ) -> None:
     if all(trains):
         head.add_gradient(logit_gradient, rows)
@@ -196,77 +310,10 @@ def _add_head_gradient(
 
 
 def _add_hidden_gradients(
-    gradients: Sequence[Tensor | None], chunk: Chunk, logit_gradient: Tensor, head: FusedHead
+    gradients: Sequence[Tensor | None], chunk: _Chunk, logit_gradient: Tensor, head: _Head
 ) -> None:
     both = all(gradient is not None for gradient in gradients)
     parts = chunk.split(head.hidden_gradient(logit_gradient) if both else logit_gradient)
     for gradient, index, part in zip(gradients, chunk.rows, parts, strict=True):
         if gradient is not None:
             gradient[index] = (part if both else head.hidden_gradient(part)).to(gradient.dtype)
-
-
-def tile_on(device_type: str) -> Literal["torch", "triton"]:
-    """The tile for a torch device type. Both compute the same formulas in the same precision."""
-    return "triton" if device_type in TRITON_DEVICES and find_spec("triton") else "torch"
-
-
-@functools.cache
-def kernels_pass(device: torch.device) -> bool:
-    """Whether `TritonTiles` agrees with `Tiles` on `device`; tried once a process.
-
-    The kernels have run on one kind of GPU and with one version of Triton. So the first objective on a device
-    compares the two tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning
-    says so.
-    """
-    try:
-        worst = max(
-            _error(device, dtype, *trial) / bound for dtype, bound in _TOLERANCE.items() for trial in _TRIALS
-        )
-        if worst <= 1:
-            return True
-        problem = f"their gradients are off by {worst:.2g} times what rounding explains"
-    except Exception as error:  # Whatever a compiler or driver raises: the torch tile needs neither.
-        problem = f"{type(error).__name__}: {error}"
-    warnings.warn(
-        f"the objective's Triton kernels fail on {device} ({problem}); the torch tile is used, slower and "
-        "with the same results. Please report this with your GPU and the versions of torch and triton.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return False
-
-
-def _error(device: torch.device, dtype: torch.dtype, divergence: str, activation: Activation) -> float:
-    """The largest difference of gradients and statistics, as a share of the largest value."""
-    from lengthwise.alignment.triton import TritonTiles
-
-    generator = torch.Generator().manual_seed(0)
-    logits = (3 * torch.randn(_PAIRS, 2, _VOCABULARY, generator=generator)).to(device, dtype)
-    labels = torch.randint(_VOCABULARY, (_PAIRS, 2, 1), generator=generator).to(device)
-    weights = torch.ones(_PAIRS, 2, 1, dtype=wide_dtype(dtype), device=device)
-    settings = {
-        "dtype": dtype,
-        "device": device,
-        "activation": activation,
-        "rule": DIVERGENCES[divergence].rule,
-        "weight": 0.5,
-        "gradient": True,
-    }
-    found, expected = logits.clone(), logits.clone()
-    theirs = TritonTiles(_VOCABULARY, **settings).pairs(found, labels, weights)
-    ours = Tiles(_PAIRS, _VOCABULARY, **settings).pairs(expected, labels, weights)
-    both = [(found, expected), (theirs.total, ours.total), (theirs.own, ours.own), (theirs.cross, ours.cross)]
-    errors = [((a.double() - b.double()).abs().max() / b.double().abs().max()).item() for a, b in both]
-    # NaN compares false with everything, and has to lose.
-    return max(error if error == error else float("inf") for error in errors)
-
-
-def _tiles_on(device: torch.device, vocabulary: int, rule: Rule) -> Callable[..., Tiles | TritonTiles]:
-    if tile_on(device.type) == "triton" and kernels_pass(device):
-        from lengthwise.alignment.triton import SOURCES, TritonTiles
-
-        if rule.source in SOURCES:
-            return TritonTiles
-    on_cpu = device.type == "cpu"
-    logits = _TILE_LOGITS_A_THREAD * torch.get_num_threads() if on_cpu else _TILE_LOGITS_ELSEWHERE
-    return functools.partial(Tiles, max(1, logits // vocabulary))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 from annotated_types import Ge
@@ -33,31 +33,6 @@ of the long view and q - p for those of the short view.
 """
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The gradient of a divergence with respect to the logits: p * (k + s - <p, s>) - k * q, with s = sign * source.
-
-    p is the side's own softmax and q its partner's. The pairs are (long, short). A side with k = 0 and sign = 0
-    gets no gradient.
-    """
-
-    source: str
-    """ "own" and "other" are a side's own logits and its partner's; for both sides "long" is z_long and "difference"
-    z_long - z_short. Any other name is a score in `formulas.SCORES`."""
-    k: tuple[int, int]
-    sign: tuple[int, int]
-
-    def keep(self, long: bool, short: bool) -> Rule:
-        """The same with the gradient of one side or both left out."""
-        return Rule(
-            self.source, (self.k[0] * long, self.k[1] * short), (self.sign[0] * long, self.sign[1] * short)
-        )
-
-
-# p - q: both sides have a fixed target.
-TARGETS_FIXED = Rule("own", k=(1, 1), sign=(0, 0))
-
-
 _NO_TARGETS = {"both-targets": "it is not a sum of two terms with a target each"}
 _ONE_TEACHER = {
     "none": "the detached view is the teacher, so one view must be detached",
@@ -67,11 +42,20 @@ _ONE_TEACHER = {
 
 @dataclass(frozen=True)
 class Divergence:
-    """What users and the objective need to know of a divergence; p is the long view's softmax, q the short one's."""
+    """What users and the objective need to know of a divergence; p is the long view's softmax, q the short one's.
+
+    Its gradient with respect to the logits of a side is p * (k + s - <p, s>) - k * q, with s = sign * source, p the
+    side's own softmax and q its partner's. The pairs are (long, short). A side with k = 0 and sign = 0 gets no
+    gradient.
+    """
 
     what: str
     """One sentence for users, in nats per paired position."""
-    rule: Rule
+    source: str
+    """ "own" and "other" are a side's own logits and its partner's; for both sides "long" is z_long and "difference"
+    z_long - z_short. Any other name is a score in `formulas.SCORES`."""
+    k: tuple[int, int]
+    sign: tuple[int, int]
     refused: Mapping[str, str] = field(default_factory=lambda: _NO_TARGETS)
     """Values of `detach` under which it has no meaning of its own, and why."""
     has_entropy: bool = False
@@ -82,41 +66,60 @@ class Divergence:
         """The values of `detach` under which it has a meaning of its own."""
         return tuple(each for each in get_args(Detach) if each not in self.refused)
 
+    def keep(self, long: bool, short: bool) -> Divergence:
+        """The same with the gradient of one side or both left out."""
+        (k, other_k), (sign, other_sign) = self.k, self.sign
+        return replace(self, k=(k * long, other_k * short), sign=(sign * long, other_sign * short))
+
 
 DIVERGENCES: dict[str, Divergence] = {
     "sce": Divergence(
         "H(p,q) + H(q,p), the paper's Eq. 1; mostly entropy, so training on it sharpens",
-        Rule("other", k=(1, 1), sign=(-1, -1)),
+        "other",
+        k=(1, 1),
+        sign=(-1, -1),
         refused={},
         has_entropy=True,
     ),
     "printed_sce": Divergence(
         "H(q,p) + H(p), as Appendix D prints Eq. 1: one direction and the long view's entropy",
-        Rule("long", k=(1, 0), sign=(-1, -1)),
+        "long",
+        k=(1, 0),
+        sign=(-1, -1),
         has_entropy=True,
     ),
     "jeffreys": Divergence(
         "KL(p||q) + KL(q||p), the disagreement alone; aligns without sharpening",
-        Rule("difference", k=(1, 1), sign=(1, -1)),
+        "difference",
+        k=(1, 1),
+        sign=(1, -1),
         refused={},
     ),
     "js": Divergence(
         "Jensen-Shannon divergence: like jeffreys / 8 when small, bounded by log 2",
-        Rule("mixture", k=(0, 0), sign=(1, 1)),
+        "mixture",
+        k=(0, 0),
+        sign=(1, 1),
     ),
     "kl": Divergence(
         "KL(teacher || student), the detached view being the teacher: the student covers the teacher's mass",
-        TARGETS_FIXED,
+        "own",
+        k=(1, 1),
+        sign=(0, 0),
         refused=_ONE_TEACHER,
     ),
     "reverse_kl": Divergence(
         "KL(student || teacher), the detached view being the teacher: the student seeks the teacher's modes",
-        Rule("difference", k=(0, 0), sign=(1, -1)),
+        "difference",
+        k=(0, 0),
+        sign=(1, -1),
         refused=_ONE_TEACHER,
     ),
     "entropy": Divergence(
         "H(p) + H(q): the control that only sharpens",
-        Rule("own", k=(0, 0), sign=(-1, -1)),
+        "own",
+        k=(0, 0),
+        sign=(-1, -1),
         has_entropy=True,
     ),
 }
@@ -153,11 +156,12 @@ class Objective(Settings):
         return self
 
     @property
-    def rule(self) -> Rule:
-        """The gradient rule of the divergence, less what is detached."""
+    def rule(self) -> Divergence:
+        """The divergence by whose gradient the loss is trained: without that of a side that is detached."""
         if self.detach == "both-targets":
-            return TARGETS_FIXED
-        return DIVERGENCES[self.divergence].rule.keep(self.detach != "long", self.detach != "short")
+            # p - q, as of any divergence whose targets are fixed.
+            return DIVERGENCES["kl"]
+        return DIVERGENCES[self.divergence].keep(self.detach != "long", self.detach != "short")
 
     @property
     def ce_shares(self) -> tuple[float, float]:
@@ -202,7 +206,7 @@ class Objective(Settings):
         if untrained in (None, self.detach):
             return 1 / 2
         # Cross entropies between the views hold the untrained one.
-        return 1 / 3 if any(DIVERGENCES[self.divergence].rule.k) else 0.0
+        return 1 / 3 if any(DIVERGENCES[self.divergence].k) else 0.0
 
     def warn_of_sharpening(self) -> None:
         """Warn of an alpha of `sharpening_limit` or more."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -75,71 +74,57 @@ def entropy_sum(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     return entropy(logits_p) + entropy(logits_q)
 
 
-@dataclass(frozen=True)
-class PairStatistics:
-    """What a tile finds of n pairs of rows; z' is z minus the row's maximum. Second axis: long, short.
-
-    The methods sum over the pairs.
-    """
-
-    top: Tensor
-    """max z [n, 2, 1]"""
-    total: Tensor
-    """sum exp(z') [n, 2, 1]"""
-    own: Tensor
-    """<p, z1'>, <q, z2'> [n, 2, 1]"""
-    cross: Tensor
-    """<p, z1' - z2'>, <q, z1' - z2'> [n, 2, 1]"""
-    score: Tensor | None
-    """<p, s1>, <q, s2> [n, 2, 1] where the rule's source is one of `SCORES`."""
-
-    def to(self, dtype: torch.dtype) -> PairStatistics:
-        """The same in another dtype."""
-        score = None if self.score is None else self.score.to(dtype)
-        top, total, own, cross = (each.to(dtype) for each in (self.top, self.total, self.own, self.cross))
-        return PairStatistics(top, total, own, cross, score)
-
-    def entropy(self) -> Tensor:
-        """H(p) + H(q)."""
-        return (self.total.log() - self.own).sum()
-
-    def jeffreys(self) -> Tensor:
-        """KL(p||q) + KL(q||p)."""
-        return (self.cross[:, 0] - self.cross[:, 1]).sum()
-
-    def kl(self, first: int) -> Tensor:
-        """KL(p||q) with the long view's p as the first argument for 0, KL(q||p) for 1."""
-        log_total = self.total.log()
-        log_ratio = log_total[:, 0] - log_total[:, 1]
-        return (self.cross[:, 0] - log_ratio if first == 0 else log_ratio - self.cross[:, 1]).sum()
-
-    def printed_sce(self) -> Tensor:
-        """H(q, p) + H(p) = 2 log sum exp(z1') - <q, z1'> - <p, z1'>."""
-        return (2 * self.total[:, 0].log() - self.own.sum(dim=1) - self.cross[:, 1]).sum()
-
-    def scores(self) -> Tensor:
-        """<p, s1> + <q, s2>."""
-        assert self.score is not None
-        return self.score.sum()
+# What a tile finds of n pairs of rows is one tensor [4 or 5, n, 2, 1], whose third axis is (long, short):
+#
+#     top    max z                             own    <p, z1'>, <q, z2'>
+#     total  sum exp(z'), z' = z - max z       cross  <p, z1' - z2'>, <q, z1' - z2'>
+#     score  <p, s1>, <q, s2>, where the divergence's source is one of `SCORES`
+#
+# The functions on it sum over the pairs.
 
 
-Formula = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[PairStatistics, int], Tensor]]
-"""The value of a divergence, of which `Rule` is the gradient: from logits and from what a tile has summed.
+def entropy_of_pairs(found: Tensor) -> Tensor:
+    """H(p) + H(q)."""
+    _, total, own, *_ = found
+    return (total.log() - own).sum()
+
+
+def jeffreys_of_pairs(found: Tensor) -> Tensor:
+    """KL(p||q) + KL(q||p)."""
+    cross = found[3]
+    return (cross[:, 0] - cross[:, 1]).sum()
+
+
+def kl_of_pairs(found: Tensor, first: int) -> Tensor:
+    """KL(p||q) with the long view's p as the first argument for 0, KL(q||p) for 1."""
+    log_total, cross = found[1].log(), found[3]
+    log_ratio = log_total[:, 0] - log_total[:, 1]
+    return (cross[:, 0] - log_ratio if first == 0 else log_ratio - cross[:, 1]).sum()
+
+
+def _printed_sce_of_pairs(found: Tensor) -> Tensor:
+    """H(q, p) + H(p) = 2 log sum exp(z1') - <q, z1'> - <p, z1'>."""
+    _, total, own, cross, *_ = found
+    return (2 * total[:, 0].log() - own.sum(dim=1) - cross[:, 1]).sum()
+
+
+Formula = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, int], Tensor]]
+"""The value of a divergence, of which its entry has the gradient: from logits and from what a tile has summed.
 
 [..., V] twice -> [...], a detached teacher first; and the sum over pairs, given the detached side too, 0 for long.
 """
 
 FORMULAS: dict[str, Formula] = {
-    "sce": (symmetric_cross_entropy, lambda pairs, _: pairs.entropy() + pairs.jeffreys()),
-    "printed_sce": (printed_symmetric_cross_entropy, lambda pairs, _: pairs.printed_sce()),
-    "jeffreys": (jeffreys, lambda pairs, _: pairs.jeffreys()),
-    "js": (jensen_shannon, lambda pairs, _: pairs.scores()),
-    "kl": (kl_divergence, lambda pairs, teacher: pairs.kl(teacher)),
+    "sce": (symmetric_cross_entropy, lambda pairs, _: entropy_of_pairs(pairs) + jeffreys_of_pairs(pairs)),
+    "printed_sce": (printed_symmetric_cross_entropy, lambda pairs, _: _printed_sce_of_pairs(pairs)),
+    "jeffreys": (jeffreys, lambda pairs, _: jeffreys_of_pairs(pairs)),
+    "js": (jensen_shannon, lambda pairs, _: pairs[4].sum()),
+    "kl": (kl_divergence, kl_of_pairs),
     "reverse_kl": (
         lambda teacher, student: kl_divergence(student, teacher),
-        lambda pairs, teacher: pairs.kl(1 - teacher),
+        lambda pairs, teacher: kl_of_pairs(pairs, 1 - teacher),
     ),
-    "entropy": (entropy_sum, lambda pairs, _: pairs.entropy()),
+    "entropy": (entropy_sum, lambda pairs, _: entropy_of_pairs(pairs)),
 }
 
 _ONE_DIRECTION = {"sce": cross_entropy, "jeffreys": kl_divergence}
@@ -154,8 +139,8 @@ def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
     return (math.log(2) - F.softplus(torch.cat((-log_ratio, log_ratio), dim=1), threshold=40)) / 2
 
 
-# Sources of a `Rule` that need a pass of their own: from z1 - z2 [n, 1, V] and the sums of exp(z') [n, 2, 1] to the
-# scores of both sides [n, 2, V].
+# Sources of a divergence that need a pass of their own: from z1 - z2 [n, 1, V] and the sums of exp(z') [n, 2, 1] to
+# the scores of both sides [n, 2, V].
 SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mixture": _mixture_scores}
 
 

@@ -1,4 +1,4 @@
-"""Which rows of the two views form pairs, and in which order they are read: the only index arithmetic of the project.
+"""Which rows of the two views form pairs.
 
 A sample is a stretch of L + e tokens. The *long* view is its first L tokens, the *short* view its last L
 tokens, so that both views hold the tokens e .. L-1 of the stretch, and at each of these *long* has e tokens
@@ -14,8 +14,6 @@ tokens; its prediction is about the token after it.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,71 +105,3 @@ def _require_integer(name: str, value: Any, *, low: int, high: int | None) -> No
     integer = isinstance(value, int) and not isinstance(value, bool)
     in_range = integer and value >= low and (high is None or value <= high)
     require(in_range, f"{name} is {value!r}", f"{limits} (tokens)")
-
-
-Index = tuple[Tensor, Tensor]
-"""Samples and rows, [n] each: `hidden[index]` is [n, d]."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Rows whose logits are in memory together: long's, then short's; alternating if `paired`."""
-
-    rows: tuple[Index, Index]
-    paired: bool
-
-    def __len__(self) -> int:
-        return sum(len(sample) for sample, _ in self.rows)
-
-    def take(self, views: Sequence[Tensor]) -> Tensor:
-        """The chunk's rows of both views [B, L, ...], in the chunk's order: [n, ...]."""
-        sides = [view[index] for view, index in zip(views, self.rows, strict=True)]
-        return torch.stack(sides, dim=1).flatten(0, 1) if self.paired else torch.cat(sides)
-
-    def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of rows in the chunk's order as those of the long and of the short rows, without a copy."""
-        if self.paired:
-            long, short = values.unflatten(0, (-1, 2)).unbind(1)
-            return long, short
-        rows_of_long = len(self.rows[0][0])
-        return values[:rows_of_long], values[rows_of_long:]
-
-
-def chunks_of(
-    labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, pairs: int
-) -> list[Chunk]:
-    """The chunks of a batch with labels [B, L]: pairs first, at most `pairs` in a chunk, then rows with a label only.
-
-    Rows with neither label nor partner have no part in the loss: they are left out.
-    """
-    found, per_sample = [], geometry.paired_positions
-    for start, stop in _bounds(len(labels_long) * per_sample, pairs):
-        position = torch.arange(start, stop, device=labels_long.device)
-        sample, pair = position // per_sample, position % per_sample
-        long, short = pair + geometry.long_rows.start, pair + geometry.short_rows.start
-        found.append(Chunk(((sample, long), (sample, short)), paired=True))
-    long, short = _unpaired(labels_long, geometry.long_rows), _unpaired(labels_short, geometry.short_rows)
-    first_short = len(long[0])
-    for start, stop in _bounds(first_short + len(short[0]), 2 * pairs):
-        sides = _cut(long, start, stop), _cut(short, start - first_short, stop - first_short)
-        found.append(Chunk(sides, paired=False))
-    return found
-
-
-def _unpaired(labels: Tensor, paired_rows: slice) -> Index:
-    has_label = labels != NO_LABEL
-    has_label[:, paired_rows] = False
-    sample, row = has_label.nonzero(as_tuple=True)
-    return sample, row
-
-
-def _bounds(total: int, most: int) -> list[tuple[int, int]]:
-    """0 .. total in equal parts of at most `most`; a small last part would waste a pass over the head."""
-    parts = -(-total // most)
-    edges = [total * part // parts for part in range(parts + 1)] if parts else []
-    return list(itertools.pairwise(edges))
-
-
-def _cut(index: Index, start: int, stop: int) -> Index:
-    start, stop = max(start, 0), max(stop, 0)
-    return index[0][start:stop], index[1][start:stop]

@@ -15,7 +15,6 @@ from lengthwise.alignment.chunked import fused_objective
 from lengthwise.alignment.divergences import NO_LABEL, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.tile import Activation
 from lengthwise.errors import UsageError, require
 from lengthwise.machine import whole
 
@@ -194,7 +193,7 @@ def alignment_loss(
         labels,
         geometry=geometry,
         objective=objective,
-        activation=Activation(scale=float(logit_scale), soft_cap=soft_cap),
+        activation=(float(logit_scale), soft_cap),
         divisors=(normalizers or counts).divisors(counts),
         chunk_size=chunk_size,
         accumulate_dtype=accumulate_dtype,

@@ -5,7 +5,7 @@ objective has a gradient of one form (and the mirrored one for z2):
 
     d/dz1 = p * (k + s - <p, s>) - k * q
 
-where k is 1 or 0 and s, the *score*, is a vector over the vocabulary: `divergences.Rule`.
+where k is 1 or 0 and s, the *score*, is a vector over the vocabulary: see `Divergence`.
 
 The cross entropy adds w * (p - onehot(label)). Nothing changes when a constant is added to s or to the
 logits of a row, so all is computed on logits minus the row's maximum: exp(z - logsumexp) would carry the
@@ -16,30 +16,26 @@ mostly rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lengthwise.alignment.divergences import Rule
-from lengthwise.alignment.formulas import SCORES, PairStatistics
+from lengthwise.alignment.divergences import Divergence
+from lengthwise.alignment.formulas import SCORES
+
+Activation = tuple[float, float | None]
+"""The scale and the soft cap that lead from the head's linear output u to logits (`activate_`)."""
 
 
-@dataclass(frozen=True)
-class Activation:
-    """From the head's linear output u to logits: z = soft_cap * tanh(scale * u / soft_cap), or scale * u."""
-
-    scale: float = 1.0
-    soft_cap: float | None = None
-
-    def apply_(self, linear: Tensor, *, slope: Tensor | None = None) -> Tensor:
-        """Turn `linear` into logits in place; `slope` receives dz/du / scale of a soft cap."""
-        if self.soft_cap is None:
-            return linear if self.scale == 1.0 else linear.mul_(self.scale)
-        linear.mul_(self.scale / self.soft_cap).tanh_()
-        if slope is not None:
-            torch.mul(linear, linear, out=slope).neg_().add_(1.0)
-        return linear.mul_(self.soft_cap)
+def activate_(linear: Tensor, activation: Activation, *, slope: Tensor | None = None) -> Tensor:
+    """u to z = soft_cap * tanh(scale * u / soft_cap), or scale * u, in place; `slope` gets dz/du / scale of a cap."""
+    scale, soft_cap = activation
+    if soft_cap is None:
+        return linear if scale == 1.0 else linear.mul_(scale)
+    linear.mul_(scale / soft_cap).tanh_()
+    if slope is not None:
+        torch.mul(linear, linear, out=slope).neg_().add_(1.0)
+    return linear.mul_(soft_cap)
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
@@ -67,7 +63,7 @@ class Tiles:
         dtype: torch.dtype,
         device: torch.device,
         activation: Activation,
-        rule: Rule,
+        rule: Divergence,
         weight: float,
         gradient: bool,
     ) -> None:
@@ -84,7 +80,7 @@ class Tiles:
 
         self._probability, self._spare, self._difference = scratch(), scratch(), scratch(1)
         self._upcast = scratch() if dtype != self.dtype else None
-        self._slope = scratch() if gradient and activation.soft_cap is not None else None
+        self._slope = scratch() if gradient and activation[1] is not None else None
 
         def sides(long: float, short: float) -> Tensor:
             return torch.tensor([[[long], [short]]], dtype=self.dtype, device=device)
@@ -95,18 +91,17 @@ class Tiles:
         # <p, z2'> = <p, z1'> - <p, z1' - z2'>, and <q, z1'> = <q, z2'> + <q, z1' - z2'>.
         self._other_less_own = sides(-1.0, 1.0)
 
-    def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> PairStatistics:
+    def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Pairs [n, 2, V] (long, short), with labels and weights of their cross entropy [n, 2, 1].
 
         The logits come as the head's linear output u and leave as the gradient with respect to scale * u. A
-        row without a label has weight 0 and any label.
+        row without a label has weight 0 and any label. Returns the sums [4 or 5, n, 2, 1] that `formulas.py` names.
         """
         # Small tensors are made here for all tiles: in a tile each costs as much as a pass over a row.
         tensors = (logits, labels, weights + self._weighted_k, -weights)
         parts = zip(*(tensor.split(self._pairs_in_a_tile) for tensor in tensors), strict=True)
-        top, total, own, cross, score = zip(*(self._pair(*part) for part in parts), strict=True)
-        scores = torch.cat(score) if self._score else None
-        return PairStatistics(torch.cat(top), torch.cat(total), torch.cat(own), torch.cat(cross), scores)
+        found = zip(*(self._pair(*part) for part in parts), strict=True)
+        return torch.stack([torch.cat(statistic) for statistic in found])
 
     def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Rows [n, V] that have a cross entropy only, labels and weights [n, 1]; else as `pairs`.
@@ -124,7 +119,7 @@ class Tiles:
         n = len(logits)
         z = logits if self._upcast is None else self._upcast.flatten(0, 1)[:n].copy_(logits)
         slope = None if self._slope is None else self._slope.flatten(0, 1)[:n]
-        top = _subtract_maximum_(self._activation.apply_(z, slope=slope))
+        top = _subtract_maximum_(activate_(z, self._activation, slope=slope))
         total = z.exp_().sum(dim=-1, keepdim=True)
         if self._gradient:
             z.mul_(weights / total)
@@ -133,13 +128,13 @@ class Tiles:
 
     def _pair(
         self, logits: Tensor, labels: Tensor, constants: Tensor, label_gradients: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    ) -> list[Tensor]:
         n = len(logits)
         z = logits if self._upcast is None else self._upcast[:n].copy_(logits)
         slope = None if self._slope is None else self._slope[:n]
         probability, difference, spare = self._probability[:n], self._difference[:n], self._spare[:n]
 
-        top = _subtract_maximum_(self._activation.apply_(z, slope=slope))
+        top = _subtract_maximum_(activate_(z, self._activation, slope=slope))
         total = torch.exp(z, out=probability).sum(dim=-1, keepdim=True)
         probability.mul_(total.reciprocal())
         torch.sub(z[:, :1], z[:, 1:], out=difference)
@@ -152,7 +147,7 @@ class Tiles:
             sources, means = self._sources(z, difference, scores, own, cross, score)
             self._write_gradient(z, probability, constants, sources, means, spare)
             _finish(z, labels, label_gradients, slope, out=logits)
-        return top, total, own, cross, score
+        return [top, total, own, cross] + ([] if score is None else [score])
 
     def _sources(
         self,

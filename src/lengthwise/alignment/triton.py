@@ -19,11 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lengthwise.alignment.divergences import Rule
-from lengthwise.alignment.formulas import PairStatistics
+from lengthwise.alignment.divergences import Divergence
 from lengthwise.alignment.tile import Activation, wide_dtype
 
-# The sources of a rule that the kernels know. Rules of other sources run on the torch tile.
+# The sources that the kernels know. Divergences of other sources run on the torch tile.
 SOURCES = ("own", "other", "long", "difference", "mixture")
 
 # Columns in a block, between these powers of two. The smaller is at least the number of threads: a column
@@ -46,7 +45,7 @@ class TritonTiles:
         dtype: torch.dtype,
         device: torch.device,
         activation: Activation,
-        rule: Rule,
+        rule: Divergence,
         weight: float,
         gradient: bool,
     ) -> None:
@@ -58,8 +57,8 @@ class TritonTiles:
         rule = rule.keep(bool(weight), bool(weight))
         block = min(max(triton.next_power_of_2(vocabulary), _SMALLEST_BLOCK), _LARGEST_BLOCK)
         self._constants: dict[str, Any] = {
-            "SCALE": activation.scale,
-            "SOFT_CAP": activation.soft_cap,
+            "SCALE": activation[0],
+            "SOFT_CAP": activation[1],
             "GRADIENT": gradient,
             "BLOCK": block,
             # Eight columns a thread: 16 bytes of 16-bit logits, one load. Not measured.
@@ -76,11 +75,10 @@ class TritonTiles:
             "MIXTURE": self._mixture,
         }
 
-    def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> PairStatistics:
+    def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """As `Tiles.pairs`: logits [n, 2, V] in place, labels and weights [n, 2, 1]; all contiguous."""
         found = self._launch(_pairs, 5, logits, labels, weights, self._weight, **self._pair_constants)
-        top, total, own, cross, mixture = found.unbind()
-        return PairStatistics(top, total, own, cross, mixture if self._mixture else None)
+        return found if self._mixture else found[:4]
 
     def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """As `Tiles.rows`: logits [n, V] in place, labels and weights [n, 1]; all contiguous."""

@@ -21,7 +21,7 @@ from lengthwise.evaluation.tasks import FAMILIES, TASKS
 from lengthwise.files import cache_dir
 from lengthwise.machine import environment
 from lengthwise.measure.misalignment import ESTIMATORS
-from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 from lengthwise.training.recipe import shipped_recipes
 from lengthwise.training.views import VIEWS
@@ -45,8 +45,7 @@ def models() -> list[dict[str, str]]:
 def corpora() -> list[dict[str, str]]:
     """Texts that need no download."""
     return [
-        _entry(name, vars(one), ready="installed", modules=one.modules)
-        for name, one in EMBEDDED_CORPORA.items()
+        _entry(name, one, ready="installed", modules=one["modules"]) for name, one in EMBEDDED_CORPORA.items()
     ]
 
 
@@ -80,14 +79,13 @@ def description(recipe: Path) -> str:
 
 
 def methods() -> list[dict[str, str]]:
-    """Divergences, views, estimators, rope methods, position samplers and attentions."""
+    """Divergences, views, estimators, rope methods and position samplers."""
     kinds: dict[str, dict[str, Any]] = {
         "divergence": DIVERGENCES,
         "views": {name: f"{what}; rewards {rewards}" for name, (what, rewards) in VIEWS.items()},
         "estimator": ESTIMATORS,
         "rope": ROPE_METHODS,
         "positions": POSITION_SAMPLERS,
-        "attention": ATTENTIONS,
     }
     return [
         {"kind": kind, "name": name, "what": one if isinstance(one, str) else one.what}

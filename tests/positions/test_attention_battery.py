@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.attention_layers import use_attention
+from lengthwise.checkpoints.attention_layers import scale_queries, use_shifted_sparse
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import UsageError
@@ -39,7 +39,7 @@ every_length = pytest.mark.parametrize("length", LENGTHS)
 def sparse(architecture: str, **options: Any) -> Any:
     """In training mode, where it is in force; these models have no dropout."""
     model = plain(architecture)
-    use_attention(model, "shifted_sparse", **({"group": GROUP} | options))
+    use_shifted_sparse(model, **({"group": GROUP} | options))
     return model.train()
 
 
@@ -90,7 +90,7 @@ def test_padding_and_eager_attention_are_right(architecture: str):
         torch.testing.assert_close(found[row, :length], expected[row, :length], rtol=1e-4, atol=1e-5)
     eager = plain(architecture)
     eager.set_attn_implementation("eager")
-    use_attention(eager, "shifted_sparse", group=GROUP)
+    use_shifted_sparse(eager, group=GROUP)
     torch.testing.assert_close(logits(eager.train(), ids), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -102,9 +102,9 @@ def test_a_sliding_window_stays_in_force():
     expected = logits(model, ids, attention_mask=block_masks(40)[:, :, :, :] & window)
     wide = ShiftedSparse(group=32).allowed(40, HEADS).expand(2, -1, -1, -1)
     expected_wide = logits(model, ids, attention_mask=wide & window)
-    use_attention(model, "shifted_sparse", group=GROUP)
+    use_shifted_sparse(model, group=GROUP)
     torch.testing.assert_close(logits(model.train(), ids), expected, rtol=1e-4, atol=1e-5)
-    use_attention(model, "shifted_sparse", group=32)
+    use_shifted_sparse(model, group=32)
     torch.testing.assert_close(logits(model, ids), expected_wide, rtol=1e-4, atol=1e-5)
     assert (expected - expected_wide).abs().max() > 1e-3
 
@@ -150,9 +150,9 @@ def test_it_goes_together_with_scaled_queries(architecture: str, run_before: boo
     if run_before:
         logits(model, ids)
     expected = logits(model, ids, attention_mask=block_masks(22))
-    use_attention(model, "shifted_sparse", group=GROUP)
+    use_shifted_sparse(model, group=GROUP)
     torch.testing.assert_close(logits(model.train(), ids), expected, rtol=1e-4, atol=1e-5)
-    use_attention(model, "shifted_sparse", group=GROUP)
+    use_shifted_sparse(model, group=GROUP)
     torch.testing.assert_close(logits(model, ids), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -160,7 +160,7 @@ def test_it_goes_together_with_scaled_queries(architecture: str, run_before: boo
 def test_scaled_queries(architecture: str):
     """As EABF with the model's own base, which `TestQueryScale` compares with longer queries."""
     scaled, eabf = plain(architecture), plain(architecture)
-    use_attention(scaled, "query_scale", original_length=8, skip_layers=1)
+    scale_queries(scaled, 8, layers=range(1, scaled.config.num_hidden_layers))
     theta = eabf.config.rope_parameters["rope_theta"]
     extend(eabf, "eabf", factor=4.0, original_length=8, skip_layers=1, theta=theta)
     torch.testing.assert_close(logits(scaled, tokens(22)), logits(eabf, tokens(22)), rtol=1e-4, atol=1e-5)
@@ -171,7 +171,7 @@ def test_scaled_queries(architecture: str):
 def test_scaled_queries_keep_every_digit_of_float64(architecture: str):
     """Within the original context the scale is 1."""
     scaled, unscaled = plain(architecture).double(), plain(architecture).double()
-    use_attention(scaled, "query_scale", original_length=22, skip_layers=0)
+    scale_queries(scaled, 22, layers=range(scaled.config.num_hidden_layers))
     torch.testing.assert_close(
         logits(scaled, tokens(22)), logits(unscaled, tokens(22)), rtol=1e-12, atol=1e-12
     )
@@ -179,8 +179,8 @@ def test_scaled_queries_keep_every_digit_of_float64(architecture: str):
 
 def test_models_with_another_attention_are_refused():
     with pytest.raises(UsageError):
-        use_attention(tiny_model("bloom-alibi"), "shifted_sparse")
+        use_shifted_sparse(tiny_model("bloom-alibi"))
     capped = tiny_model("gemma2-soft-cap", attn_logit_softcapping=3.0)
-    use_attention(capped, "shifted_sparse")
+    use_shifted_sparse(capped)
     with pytest.raises(UsageError, match="softcap"):
         logits(capped.train(), tokens(16))

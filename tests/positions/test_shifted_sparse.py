@@ -4,8 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise.errors import UsageError
-from lengthwise.positions import attention_method
-from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse
+from lengthwise.positions.attention_methods import ShiftedSparse
 
 
 def tensors(length: int, heads: int, key_heads: int, batch: int = 2) -> list[Tensor]:
@@ -102,10 +101,4 @@ def test_the_rolled_form_lets_the_start_see_the_end_and_this_one_does_not():
 def test_impossible_groups_are_refused():
     for group in (0, 1, 1.5, -3, 2.5):
         with pytest.raises(UsageError, match="group = "):
-            attention_method("shifted_sparse", {"group": group})
-    with pytest.raises(UsageError, match="'shifted_sparse'"):
-        attention_method("shifted_spars")
-    for options in ({"original_length": 1}, {"original_length": 8, "skip_layers": -1}):
-        with pytest.raises(UsageError):
-            attention_method("query_scale", options)
-    assert attention_method("query_scale", {"original_length": 8}) == QueryScale(original_length=8)
+            ShiftedSparse(group=group)

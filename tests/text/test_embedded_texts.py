@@ -60,7 +60,7 @@ def test_the_real_books():
     assert len(corpus.documents) == 104
     for name, count in {"books": 7, "books-20": 20}.items():
         held_out = load_corpus(name, split="test").documents
-        assert {f"{own}/" for own in held_out} == set(EMBEDDED_CORPORA[name].held_out)
+        assert {f"{own}/" for own in held_out} == set(EMBEDDED_CORPORA[name]["held_out"])
         assert len(held_out) == count
     text = corpus.documents
     assert sum(map(len, text.values())) == pytest.approx(9.09e6, rel=0.01)
@@ -141,18 +141,18 @@ def test_a_package_without_any_of_its_files(packages, gone, monkeypatch):
         path.write_text("# another version\n")
     with pytest.raises(MissingError, match=r"sympy 1\.0") as caught:
         load_corpus("code", split="test")
-    assert caught.value.fix == EMBEDDED_CORPORA["code"].install
+    assert caught.value.fix == EMBEDDED_CORPORA["code"]["install"]
 
 
 def test_the_list_is_of_the_versions_that_development_installs() -> None:
     listed = json.loads(embedded_texts.LISTED.read_text(encoding="utf-8"))
     pinned = [f"{package}=={listed[package]['version']}" for package in ("torch", "transformers", "sympy")]
-    assert EMBEDDED_CORPORA["code"].install.split()[2:] == pinned
+    assert EMBEDDED_CORPORA["code"]["install"].split()[2:] == pinned
     constraints = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
     assert set(pinned) <= set(constraints), "run tools/source_code.py"
     names = [name for package in listed.values() for name in package["files"]]
-    assert str(len(names)) in EMBEDDED_CORPORA["code"].description
-    held_out = [name for name in names if name.startswith(EMBEDDED_CORPORA["code"].held_out)]
+    assert str(len(names)) in EMBEDDED_CORPORA["code"]["description"]
+    held_out = [name for name in names if name.startswith(EMBEDDED_CORPORA["code"]["held_out"])]
     assert {name.split("/")[0] for name in held_out} == {"torch", "transformers", "sympy"}
     assert len(held_out) == 33
 

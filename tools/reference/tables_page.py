@@ -10,7 +10,7 @@ from lengthwise.checkpoints.embedded_models import EMBEDDED
 from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.measure.table import MEASUREMENTS
-from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.settings import KINDS, TAKEN_BY, Subject
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
@@ -88,7 +88,7 @@ def _texts_and_models() -> Iterator[str]:
     yield table(["setting", "what", *KINDS.values()], rows)
     yield "## Texts\n"
     rows = (
-        (code(name), plain(one.description), plain(one.licence), code(one.install))
+        (code(name), plain(one["description"]), plain(one["licence"]), code(one["install"]))
         for name, one in EMBEDDED_CORPORA.items()
     )
     yield table(["name", "what", "licence", "made from"], rows)
@@ -119,9 +119,6 @@ def _extension() -> Iterator[str]:
     yield from _options(
         (name, keywords_of(f"{home}.{entry.home}")) for name, entry in POSITION_SAMPLERS.items()
     )
-    yield "## Attention\n"
-    yield "`shifted_sparse` in a recipe; `extend: {method: eabf}` scales queries.\n"
-    yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ATTENTIONS.items()))
 
 
 def _training() -> Iterator[str]:

@@ -17,8 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
 from lengthwise.checkpoints.position_limits import SLIDING, ropes, sliding_layers
 from lengthwise.errors import UsageError
-from lengthwise.positions import attention_method
-from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
+from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
 from lengthwise.versions import checkpointing, recomputes_hooks
 
 _WRAPPED = "lengthwise_"
@@ -29,35 +28,27 @@ _SPARSE, _SCALED = "shifted_sparse", "query_scale_length"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
-def use_attention(model: nn.Module, method: str, **options: Any) -> None:
-    """Make a loaded transformers model attend by `method`, in place. It is not saved with the model.
+def use_shifted_sparse(model: nn.Module, group: float = 0.25) -> None:
+    """Make a loaded transformers model attend as `ShiftedSparse(group=...)`, in place.
 
-    shifted_sparse applies while the model trains (`model.training`); in evaluation the model uses full attention.
-    query_scale always applies; to save it with the model, use `extend` with `eabf`. `method` is a name of
-    `lengthwise.positions.ATTENTIONS`; UsageError if it or an option is unknown, or the model does not use
-    transformers' attention functions.
+    It applies while the model trains (`model.training`), and is not saved with it; in evaluation the model uses full
+    attention. UsageError for an impossible group, or a model that does not use transformers' attention functions.
     """
-    chosen = attention_method(method, options)
-    base = unwrap(model)
-    if isinstance(chosen, QueryScale):
-        scale_queries(base, chosen)
-        return
+    method, base = ShiftedSparse(group=group), unwrap(model)
     for layer in _layers(base):
-        setattr(layer, _SPARSE, chosen)
+        setattr(layer, _SPARSE, method)
     _wrap(decoder_of(base))
 
 
-def scale_queries(
-    base: PreTrainedModel, method: QueryScale, *, layers: Collection[int] | None = None
-) -> None:
-    """Scale the queries of every layer from `skip_layers` on, or of those among them with an index in `layers`.
+def scale_queries(base: PreTrainedModel, original_length: int, *, layers: Collection[int]) -> None:
+    """Scale the queries of the layers with these indices by `query_scale`.
 
     The model's attention function is wrapped, and again before a forward pass if it was changed in between.
     UsageError if the model does not use transformers' attention functions.
     """
     for layer in _layers(base):
-        if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):
-            setattr(layer, _SCALED, method.original_length)
+        if layer.layer_idx in layers:
+            setattr(layer, _SCALED, original_length)
     decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder))
 
 

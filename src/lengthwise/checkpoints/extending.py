@@ -28,7 +28,6 @@ from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet
 from lengthwise.checkpoints.stored_weights import weight_files
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
-from lengthwise.positions.attention_methods import QueryScale
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.settings import checked
@@ -276,9 +275,9 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
     if extension.factor == 1:
         return
     if extension.method == "eabf":
-        skipped = extension.options["skip_layers"]
-        scale = QueryScale(original_length=extension.original_length, skip_layers=skipped)
-        scale_queries(base, scale, layers=extended_layers(base.config, extension))
+        skipped = range(extension.options["skip_layers"])
+        layers = {*extended_layers(base.config, extension)}.difference(skipped)
+        scale_queries(base, extension.original_length, layers=layers)
     if extension.method == "clex":
         for parent, name, old in find_rotary(base):
             clex = _ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device)

@@ -14,7 +14,6 @@ from lengthwise.settings import checked, options_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse
     from lengthwise.positions.rope import Rope, ScaledRope
 
 
@@ -83,16 +82,6 @@ POSITION_SAMPLERS: dict[str, MethodEntry] = {
     ),
 }
 
-ATTENTIONS: dict[str, MethodEntry] = {
-    "shifted_sparse": MethodEntry(
-        "attention_methods.ShiftedSparse",
-        "S2-Attn: attention within groups, which are shifted for half of the heads",
-    ),
-    "query_scale": MethodEntry(
-        "attention_methods.QueryScale", "queries times the log of their position (EABF)"
-    ),
-}
-
 
 def rope_method(name: str, options: Mapping[str, Any] | None = None) -> partial[ScaledRope]:
     """The rope method `name` of ROPE_METHODS: a function of a `Rope`, whose `keywords` are all of its options.
@@ -115,11 +104,6 @@ def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> par
 
     formula = _found("position sampler", POSITION_SAMPLERS, name)
     return partial(draw, formula, **_checked_options(formula, options, f"the position sampler {name}"))
-
-
-def attention_method(name: str, options: Mapping[str, Any] | None = None) -> ShiftedSparse | QueryScale:
-    """The attention `name` of ATTENTIONS with its options; as `rope_method`."""
-    return checked(_found("attention", ATTENTIONS, name), options or {}, source=f"the attention {name}")
 
 
 def _scaled(formula: Callable[..., ScaledRope], rope: Rope, **options: Any) -> ScaledRope:

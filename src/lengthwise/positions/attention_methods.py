@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge
 from pydantic import model_validator
 from torch import Tensor
 
 from lengthwise.errors import require
-from lengthwise.settings import Finite, Settings, Whole
+from lengthwise.settings import Finite, Settings
 
 
 class ShiftedSparse(Settings):
@@ -88,22 +87,13 @@ class ShiftedSparse(Settings):
         return torch.cat([plain, shifted], dim=1)
 
 
-class QueryScale(Settings):
-    """Queries after rope times max(1, ln(i+1) / ln L0) at position i, in training and at inference.
+def query_scale(position_ids: Tensor, original_length: int) -> Tensor:
+    """max(1, ln(i+1) / ln L0) at position i: float32, the shape of `position_ids`.
 
-    This keeps attention as sharp over a longer context. EABF is this with another base (Zhang et al. 2024). CLEX's
+    Queries after rope times this keep attention as sharp over a longer context: EABF (Zhang et al. 2024). CLEX's
     `log_scale`, off in its training script, is ln(n) / ln L0 for an input of n tokens, for all positions and without
     the lower limit.
     """
-
-    original_length: Annotated[Whole, Ge(2)]
-    """L0: tokens of context up to which nothing changes."""
-    skip_layers: Annotated[Whole, Ge(0)] = 0
-    """First layers whose queries are not scaled."""
-
-
-def query_scale(position_ids: Tensor, original_length: int) -> Tensor:
-    """max(1, ln(i+1) / ln L0) at position i: float32, the shape of `position_ids`."""
     return ((position_ids.float() + 1).log() / math.log(original_length)).clamp(min=1)
 
 

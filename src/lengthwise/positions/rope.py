@@ -257,7 +257,7 @@ def eabf(
 ) -> ScaledRope:
     """`abf`, and queries after rope times max(1, ln(i+1) / ln L0) at position i. A factor of 1 changes nothing.
 
-    The queries are scaled elsewhere (`QueryScale`), by position and layer.
+    The queries are scaled elsewhere (`query_scale`), by position and layer.
 
     Entropy-aware adjusted base (Zhang et al. 2024, "Extending LLMs' Context Window with 100 Samples").
 
@@ -267,6 +267,9 @@ def eabf(
             it.
     """
     adjusted = _adjusted(rope, theta)
+    require(
+        rope.original_length >= 2, f"original_length = {rope.original_length}", "2 or more tokens for eabf"
+    )
     # No configuration of transformers scales queries by position.
     return ScaledRope(adjusted.frequencies(), adjusted.config(None))
 

@@ -7,7 +7,6 @@ from lengthwise.text.corpus import as_corpus as as_corpus
 from lengthwise.text.corpus import left_out_note as left_out_note
 from lengthwise.text.corpus import load_corpus as load_corpus
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA as EMBEDDED_CORPORA
-from lengthwise.text.embedded_texts import EmbeddedCorpus as EmbeddedCorpus
 from lengthwise.text.tokens import Bos as Bos
 from lengthwise.text.tokens import MoreText as MoreText
 from lengthwise.text.tokens import TokenDocument as TokenDocument

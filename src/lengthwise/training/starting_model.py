@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.attention_layers import use_attention
+from lengthwise.checkpoints.attention_layers import use_shifted_sparse
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
@@ -59,7 +59,7 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
         shape = section.model_dump(exclude={"options"})
         extend(loaded.model, name=recipe.model, **shape, **section.options)
     if recipe.shifted_sparse is not None:
-        use_attention(loaded.model, "shifted_sparse", group=recipe.shifted_sparse)
+        use_shifted_sparse(loaded.model, recipe.shifted_sparse)
     check_positions(recipe, loaded.model)
     check_fixed_length(recipe, loaded.model)
     # Refused as where it is measured: what sees later tokens, or is not the same each time.

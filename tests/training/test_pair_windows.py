@@ -265,27 +265,33 @@ def streaming(data: Any, folder: Path, view: View = VIEW, evaluated: Any = None)
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_a_ragged_stream_is_cut_as_pair_windows_cuts_it(kind: str, tmp_path: Path):
+def test_a_ragged_stream_is_cut_as_rows_are(kind: str, tmp_path: Path):
     tokens = [ids(words(seed, count)) for seed, count in enumerate((40, 1, 25, 60))]
     masks = [([0] * 5 + [1] * len(each))[: len(each)] for each in tokens]
     rows = [{"input_ids": each, "completion_mask": own} for each, own in zip(tokens, masks, strict=True)]
     expected = list(pair_windows(rows, None, VIEW))
-    trainer = streaming(STREAMS[kind](rows), tmp_path)
-    read = [{name: list(value) for name, value in row.items()} for row in trainer.train_dataset]
-    assert read == expected
+    cut = pair_windows(STREAMS[kind](rows), None, VIEW)
+    assert list(cut) == expected
     assert {len(row["input_ids"]) for row in expected} == {SIZE}
+    trainer = streaming(cut, tmp_path)
     trainer.train()
     assert trainer.state.global_step == 2
 
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_stream_that_gives_no_pair_is_refused(kind: str, tmp_path: Path):
+    stream = STREAMS[kind]
     with pytest.raises(UsageError, match="no row"):
-        streaming(STREAMS[kind]([{"input_ids": [1] * 9}] * 3), tmp_path).train()
+        pair_windows(stream([{"input_ids": [1] * 9}] * 3), None, VIEW)
     with pytest.raises(UsageError, match="offsets"):
-        streaming(STREAMS[kind]([{"input_ids": [1] * 16}] * 3), tmp_path, View(16))
-    with pytest.raises(UsageError, match="offsets"):
-        pair_windows([{"input_ids": [1] * 16}], None, View(16))
+        pair_windows(stream([{"input_ids": [1] * 16}]), None, View(16))
+    for rows, view, says in (
+        ([{"input_ids": [1] * 9}] * 8, VIEW, "9 tokens"),
+        ([{"input_ids": [1] * 16}] * 8, View(16), "both windows of a pair are the same"),
+        ([{"words": "a"}] * 8, VIEW, "the columns words"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            streaming(stream(rows), tmp_path, view).train()
 
 
 class _ByNumber(torch.utils.data.Dataset[Any]):

@@ -27,6 +27,7 @@ from lengthwise.training import (
     Recipe,
     View,
     WindowDataset,
+    pair_windows,
     train,
 )
 
@@ -150,7 +151,7 @@ class _Stream(torch.utils.data.IterableDataset[dict[str, Any]]):
 
 def train_stream(out: Path, *, kind: str) -> None:
     """Four steps of two batches of four from a stream, in accumulation or in processes; its log goes to `out`."""
-    data: Any = _Stream()
+    data, view = _Stream(), View(LENGTH, offsets=(1, 7))
     if kind == "datasets":
         data = Dataset.from_list(list(data)).to_iterable_dataset(num_shards=1)
     how = arguments(out, per_device_train_batch_size=4, gradient_accumulation_steps=2 // process_count())
@@ -158,8 +159,8 @@ def train_stream(out: Path, *, kind: str) -> None:
         tiny_llama().double(),
         how,
         objective=Objective(alpha=5.0, divergence="jeffreys"),
-        train_dataset=data,
-        data_collator=PairCollator(View(LENGTH, offsets=(1, 7))),
+        train_dataset=pair_windows(data, None, view),
+        data_collator=PairCollator(view),
     )
     trainer.train()
     if is_main_process():

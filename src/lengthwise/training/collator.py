@@ -32,6 +32,7 @@ MASKS = ("completion_mask", "assistant_masks")
 READ = ("input_ids", "labels", "draw", *MASKS)
 """What the collator reads of an item."""
 
+_CUT = "pair_windows(dataset, tokenizer, view) cuts rows of any length"
 _WHOLE_ROWS = "cut padding and packed rows into stretches of one text each"
 _Rule = tuple[str, Callable[[np.ndarray, int], bool]]
 _ONES: _Rule = ("1 at every token", lambda value, n: value.shape == (n,) and bool((value == 1).all()))
@@ -170,7 +171,7 @@ class PairCollator:
         return self.view.draw(self.seed, first[: self.view.length].tolist(), offsets)
 
     def check_sizes(self, sizes: Sequence[int]) -> int:
-        """The size of all stretches; UsageError if they have several sizes, or one that does not fit the view."""
+        """The size of all stretches; UsageError for several sizes, or one that makes no pair of the view."""
         least = self.view.longest_stretch
         fixed = self.view.offsets is not None
         wrong = next((size for size in sizes if size < least or size != (least if fixed else sizes[0])), None)
@@ -182,9 +183,23 @@ class PairCollator:
             raise UsageError(
                 f"stretches have {wrong} tokens{several}",
                 expected=exact if fixed else some,
-                fix="pair_windows(dataset, tokenizer, view) cuts rows of any length",
+                fix=_CUT,
+            )
+        if not fixed and sizes[0] == self.view.length:
+            raise UsageError(
+                f"rows have {sizes[0]} tokens, and so has a window: both windows of a pair are the same",
+                expected="rows of length + offset",
+                fix=_CUT,
             )
         return sizes[0]
+
+
+def check_has_tokens(columns: Iterable[str]) -> None:
+    """Raise UsageError unless these columns of a row have its tokens."""
+    if "input_ids" not in columns:
+        raise UsageError(
+            f"a data set with the columns {', '.join(columns) or 'none'}", expected="input_ids", fix=_CUT
+        )
 
 
 def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
@@ -226,6 +241,7 @@ def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
     """
     left_out: set[str] = set()
     for item in items:
+        check_has_tokens(item)
         for name in item.keys() - READ:
             value = item[name]
             if name in PLAIN and value is not None:

@@ -7,14 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset as StreamOfTorch
 
 from lengthwise.errors import UsageError
 from lengthwise.progress import progress
 from lengthwise.text.corpus import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
-from lengthwise.training.collator import PairCollator, WindowDataset, check_columns, tokens_and_targets
+from lengthwise.training.collator import (
+    PairCollator,
+    WindowDataset,
+    check_columns,
+    check_has_tokens,
+    tokens_and_targets,
+)
 from lengthwise.versions import need
 
 if TYPE_CHECKING:
@@ -24,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 _MANY = 10_000
 """Rows from which on reading them shows its progress."""
-_SIZE = "_lengthwise_size"
-"""The attribute of a stream of stretches that says how long they are."""
-_CUT = "pair_windows(dataset, tokenizer, view) cuts rows of any length"
 
 
 def pair_windows(
@@ -46,7 +49,7 @@ def pair_windows(
     but for a stream, of which nobody knows the length.
 
     Args:
-        dataset: a `datasets.Dataset` or `IterableDataset`, or a list of rows.
+        dataset: a `datasets.Dataset` or `IterableDataset`, an `IterableDataset` of torch, or a list of rows.
         tokenizer: that of the model.
         view: how the windows are made; give the collator the same one.
         text_field: the column with the text, or with the messages of a chat.
@@ -58,10 +61,21 @@ def pair_windows(
             without offsets, of which both windows would be the same.
     """
     need("datasets")
-    from datasets import Dataset, Features, Sequence, Value
+    from datasets import Dataset, Features, IterableDataset, Sequence, Value
 
-    _check_size_of(view)
-    data = dataset if hasattr(dataset, "map") else Dataset.from_list(list(dataset))
+    if view.offsets is None:
+        raise UsageError(
+            "the view has no offsets, which leaves the size of a row open",
+            expected="rows of one size: length + the last offset",
+            fix="View(length, offsets=(1, length // 2 - 1))",
+        )
+    data = dataset
+    if not hasattr(dataset, "map"):
+        data = (
+            IterableDataset.from_generator(lambda: iter(dataset))
+            if isinstance(dataset, StreamOfTorch)
+            else Dataset.from_list(list(dataset))
+        )
     names = data.column_names or list(next(iter(data), {}))
     known = ("input_ids", "messages", "prompt", text_field)
     if not {*known} & {*names}:
@@ -89,7 +103,6 @@ def pair_windows(
             fix="packing=True, which joins rows, or a shorter length",
         )
     if lengths is None:
-        setattr(cut, _SIZE, size)
         logger.warning(
             "a stream: rows under %d tokens, and what is left at the end of others, are left out", size
         )
@@ -100,61 +113,6 @@ def pair_windows(
             *(rest, sum(lengths), short, len(lengths), size),
         )
     return cut
-
-
-def _check_size_of(view: View) -> None:
-    if view.offsets is None:
-        raise UsageError(
-            "the view has no offsets, which leaves the size of a row open",
-            expected="rows of one size: length + the last offset",
-            fix="View(length, offsets=(1, length // 2 - 1))",
-        )
-
-
-def cut_streams(collator: Any, dataset: Any) -> Any:
-    """A stream as `pair_windows` cuts it, because only reading tells how long its rows are; all else as it is.
-
-    UsageError as `pair_windows`.
-    """
-    if isinstance(dataset, Mapping):
-        return {name: cut_streams(collator, each) for name, each in dataset.items()}
-    maps = hasattr(dataset, "map") and not hasattr(dataset, "__len__")
-    if not isinstance(collator, PairCollator) or not (maps or isinstance(dataset, IterableDataset)):
-        return dataset
-    _check_size_of(collator.view)
-    if getattr(dataset, _SIZE, None) == collator.view.longest_stretch:
-        return dataset
-    if not maps:
-        return _CutStream(dataset, collator.view.longest_stretch)
-    columns: Any = getattr(dataset, "column_names", None)
-    _check_columns_of(columns or list(next(iter(dataset), {})))
-    return pair_windows(dataset, None, collator.view)
-
-
-class _CutStream(IterableDataset[Any]):
-    """The rows of a stream of torch, each as many stretches as fit into it."""
-
-    def __init__(self, rows: Any, size: int) -> None:
-        self._rows, self._size, self._empty = rows, size, True
-
-    def set_epoch(self, epoch: int) -> None:
-        """The stream's own, as accelerate calls it."""
-        if hasattr(self._rows, "set_epoch"):
-            self._rows.set_epoch(epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        cut = _Stretches(self._size, packing=False)
-        for row in self._rows:
-            if "input_ids" not in row or len(row["input_ids"]) == self._size:
-                self._empty = False
-                yield row
-                continue
-            check_columns([row])
-            for tokens, labels in zip(*(cut.rows([each]) for each in tokens_and_targets(row)), strict=True):
-                self._empty = False
-                yield {"input_ids": tokens, "labels": labels}
-        if self._empty:
-            raise UsageError(f"no row of the stream has the {self._size} tokens of a pair of windows")
 
 
 class _Tokens:
@@ -265,7 +223,7 @@ def row_lengths(dataset: Any) -> list[int] | None:
         if "draw" in row:
             # Of a WindowDataset, whose view says how long they are.
             return None
-        _check_columns_of([*row])
+        check_has_tokens(row)
         lengths.append(len(row["input_ids"]))
     return lengths
 
@@ -297,14 +255,7 @@ def check_preparation(
         names = getattr(dataset, "column_names", None)
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
         if names is not None and not custom:
-            _check_columns_of(names)
-
-
-def _check_columns_of(names: Sequence[str]) -> None:
-    if "input_ids" not in names:
-        raise UsageError(
-            f"a data set with the columns {', '.join(names) or 'none'}", expected="input_ids", fix=_CUT
-        )
+            check_has_tokens(names)
 
 
 def check_rows(collator: Any, *datasets: Any) -> None:
@@ -312,13 +263,7 @@ def check_rows(collator: Any, *datasets: Any) -> None:
     if isinstance(collator, PairCollator):
         for dataset in _each(datasets):
             if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):
-                size = collator.check_sizes(lengths)
-                if collator.view.offsets is None and size == collator.view.length:
-                    raise UsageError(
-                        f"rows have {size} tokens, and so has a window: both windows of a pair are the same",
-                        expected="rows of length + offset",
-                        fix=_CUT,
-                    )
+                collator.check_sizes(lengths)
 
 
 def _each(datasets: Sequence[Any]) -> list[Any]:

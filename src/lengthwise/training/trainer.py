@@ -22,7 +22,7 @@ from lengthwise.training.arguments import AlignmentArguments
 from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
-from lengthwise.training.stretches import check_preparation, check_rows, cut_streams
+from lengthwise.training.stretches import check_preparation, check_rows
 from lengthwise.versions import (
     before_each_step,
     divides_by_micro_batches,
@@ -105,11 +105,6 @@ class AlignmentTrainer(Trainer):
             need_newer("FSDP2")
         check_direction(args)
         check_preparation(args, **trainer_arguments)
-        for name in ("train_dataset", "eval_dataset"):
-            if trainer_arguments.get(name) is not None:
-                trainer_arguments[name] = cut_streams(
-                    trainer_arguments.get("data_collator"), trainer_arguments[name]
-                )
         super().__init__(model=model, args=args, **trainer_arguments)
         if not shows_the_gradient_norm():
             self.add_callback(before_each_step(self._stop_unless_finite))

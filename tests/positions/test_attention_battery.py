@@ -15,7 +15,7 @@ from lengthwise.checkpoints.attention_layers import scale_queries, use_shifted_s
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import UsageError
-from lengthwise.positions.attention_methods import ShiftedSparse
+from lengthwise.positions.attention_methods import group_masks
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
@@ -49,7 +49,7 @@ def logits(model: Any, ids: Tensor, **inputs: Tensor) -> Tensor:
 
 
 def block_masks(length: int, rows: int = 2) -> Tensor:
-    return ShiftedSparse(group=GROUP).allowed(length, HEADS).expand(rows, -1, -1, -1)
+    return group_masks(length, HEADS, group=GROUP).expand(rows, -1, -1, -1)
 
 
 @every_length
@@ -100,7 +100,7 @@ def test_a_sliding_window_stays_in_force():
     token = torch.arange(40)
     window = (token[:, None] - token) < 16
     expected = logits(model, ids, attention_mask=block_masks(40)[:, :, :, :] & window)
-    wide = ShiftedSparse(group=32).allowed(40, HEADS).expand(2, -1, -1, -1)
+    wide = group_masks(40, HEADS, group=32).expand(2, -1, -1, -1)
     expected_wide = logits(model, ids, attention_mask=wide & window)
     use_shifted_sparse(model, group=GROUP)
     torch.testing.assert_close(logits(model.train(), ids), expected, rtol=1e-4, atol=1e-5)

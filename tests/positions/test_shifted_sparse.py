@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise.errors import UsageError
-from lengthwise.positions.attention_methods import ShiftedSparse
+from lengthwise.positions.attention_methods import attend_in_groups, group_masks, group_size
 
 
 def tensors(length: int, heads: int, key_heads: int, batch: int = 2) -> list[Tensor]:
@@ -20,14 +20,14 @@ def groups_of(mask: Tensor) -> list[list[int]]:
 
 
 def test_the_groups_of_both_halves_of_the_heads():
-    masks = ShiftedSparse(group=4).allowed(10, 5)
+    masks = group_masks(10, 5, group=4)
     assert torch.equal(masks, masks & torch.ones(10, 10).tril().bool())
     for head in range(2):
         assert groups_of(masks[head]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     for head in range(2, 5):
         assert groups_of(masks[head]) == [[0, 1], [2, 3, 4, 5], [6, 7, 8, 9]]
     for length in (8, 10):
-        for mask in ShiftedSparse(group=4).allowed(length, 2):
+        for mask in group_masks(length, 2, group=4):
             for group in groups_of(mask):
                 inside = mask[group][:, group]
                 assert torch.equal(inside, torch.ones_like(inside).tril())
@@ -38,7 +38,7 @@ def test_the_groups_of_both_halves_of_the_heads():
     [(0.25, 4096, 1024), (0.25, 18, 5), (0.1, 30, 3), (0.25, 3, 2), (7, 100, 7), (64, 16, 64)],
 )
 def test_the_size_of_a_group(group: float, length: int, size: int):
-    assert ShiftedSparse(group=group).group_size(length) == size
+    assert group_size(group, length) == size
 
 
 CASES = [
@@ -52,10 +52,9 @@ CASES = [
 
 @pytest.mark.parametrize(("length", "group", "heads", "key_heads"), CASES)
 def test_it_equals_attention_under_the_explicit_mask(length: int, group: float, heads: int, key_heads: int):
-    method = ShiftedSparse(group=group)
     inputs = tensors(length, heads, key_heads)
-    found = method.attend(*inputs, scale=0.3)
-    mask = method.allowed(length, heads)
+    found = attend_in_groups(*inputs, group=group, scale=0.3)
+    mask = group_masks(length, heads, group=group)
     query, key, value = inputs
     expected = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=0.3, enable_gqa=heads != key_heads
@@ -72,9 +71,8 @@ def test_it_equals_attention_under_the_explicit_mask(length: int, group: float, 
 
 def test_the_default_scale_is_that_of_attention():
     query, key, value = tensors(8, 2, 2)
-    method = ShiftedSparse(group=8)
     expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-    torch.testing.assert_close(method.attend(query, key, value)[:, :1], expected[:, :1])
+    torch.testing.assert_close(attend_in_groups(query, key, value, group=8)[:, :1], expected[:, :1])
 
 
 def rolled(length: int, size: int) -> Tensor:
@@ -92,13 +90,13 @@ def test_the_rolled_form_lets_the_start_see_the_end_and_this_one_does_not():
     future = torch.ones(16, 16).triu(1).bool()
     seen = (leaking & future).nonzero().tolist()
     assert seen == [[0, 14], [0, 15], [1, 14], [1, 15]]
-    ours = ShiftedSparse(group=4).allowed(16, 2)[1]
+    ours = group_masks(16, 2, group=4)[1]
     assert not (ours & future).any()
     # Away from the ends the two are the same.
     assert torch.equal(leaking[2:14], ours[2:14])
 
 
 def test_impossible_groups_are_refused():
-    for group in (0, 1, 1.5, -3, 2.5):
-        with pytest.raises(UsageError, match="group = "):
-            ShiftedSparse(group=group)
+    for group in (0, 1, 1.5, -3, 2.5, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="shifted_sparse = "):
+            group_size(group, 16)

@@ -17,26 +17,27 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from lengthwise.checkpoints.hidden import decoder_of, has_compiled_part, unwrap
 from lengthwise.checkpoints.position_limits import SLIDING, ropes, sliding_layers
 from lengthwise.errors import UsageError
-from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
+from lengthwise.positions.attention_methods import attend_in_groups, group_masks, group_size, query_scale
 from lengthwise.versions import checkpointing, recomputes_hooks
 
 _WRAPPED = "lengthwise_"
 """Begins the name of an attention function that is wrapped."""
 _SPARSE, _SCALED = "shifted_sparse", "query_scale_length"
-"""What marks a layer: its `ShiftedSparse`, and the original length from which its queries are scaled."""
+"""What marks a layer: the group of its S2-Attn, and the original length from which its queries are scaled."""
 # Arguments that some models pass to their attention function and S2-Attn does not implement.
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def use_shifted_sparse(model: nn.Module, group: float = 0.25) -> None:
-    """Make a loaded transformers model attend as `ShiftedSparse(group=...)`, in place.
+    """Make a loaded transformers model attend by S2-Attn in groups of `group_size(group, length)`, in place.
 
     It applies while the model trains (`model.training`), and is not saved with it; in evaluation the model uses full
     attention. UsageError for an impossible group, or a model that does not use transformers' attention functions.
     """
-    method, base = ShiftedSparse(group=group), unwrap(model)
+    group_size(group, 2)
+    base = unwrap(model)
     for layer in _layers(base):
-        setattr(layer, _SPARSE, method)
+        setattr(layer, _SPARSE, group)
     _wrap(decoder_of(base))
 
 
@@ -98,17 +99,16 @@ def _marked(name: str) -> Callable[..., Any]:
                 )
             scale = query_scale(position_ids, length)[:, None, :, None]
             query = (query * scale).to(query.dtype)
-        sparse: ShiftedSparse | None = getattr(module, _SPARSE, None)
-        if sparse is not None and module.training:
+        group: float | None = getattr(module, _SPARSE, None)
+        if group is not None and module.training:
             if unknown := [argument for argument in _UNSUPPORTED if kwargs.get(argument) is not None]:
                 raise UsageError(
                     f"the attention of a {type(module).__name__} takes {unknown[0]}, which S2-Attn does not have",
                     expected="a model with plain softmax attention",
                 )
             how = {"scale": kwargs.get("scaling"), "dropout": kwargs.get("dropout") or 0.0}
-            return _attend_in_groups(sparse, query, key, value, mask, **how).transpose(
-                1, 2
-            ).contiguous(), None
+            found = _attend_sparsely(group, query, key, value, mask, **how)
+            return found.transpose(1, 2).contiguous(), None
         if name == "eager":
             # Each modeling file defines its own eager function.
             function = sys.modules[type(module).__module__].eager_attention_forward
@@ -119,11 +119,11 @@ def _marked(name: str) -> Callable[..., Any]:
     return attention
 
 
-def _attend_in_groups(
-    method: ShiftedSparse, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any
+def _attend_sparsely(
+    group: float, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any
 ) -> Tensor:
     if mask is None:
-        return method.attend(query, key, value, **how)
+        return attend_in_groups(query, key, value, group=group, **how)
     # The model's own mask (padding, a sliding window), at the cost of full attention.
     if not isinstance(mask, Tensor) or mask.dim() != 4 or query.shape[2] != key.shape[2]:
         raise UsageError(
@@ -132,7 +132,7 @@ def _attend_in_groups(
         )
     heads, length = query.shape[1:3]
     key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
-    allowed = method.allowed(length, heads).to(query.device)
+    allowed = group_masks(length, heads, group=group).to(query.device)
     if mask.dtype == torch.bool:
         mask = mask & allowed
     else:

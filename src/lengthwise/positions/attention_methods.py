@@ -1,90 +1,87 @@
-"""Attention methods: pure functions of queries, keys and values after rope."""
+"""Attention as a pure function of queries, keys and values after rope: S2-Attn, and EABF's factor on queries.
+
+S2-Attn (Chen et al. 2023, "LongLoRA") is causal attention within groups of G tokens, which start G/2 later for the
+second half of the heads. Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2),
+[G/2, 3G/2), ..., so that information passes between groups. This is LongLoRA's flash-attention form. Its other form,
+LongQLoRA's default, rolls the tokens: the last group then holds both ends of the text, and the start sees the end.
+For training only: at inference such models use full attention. If the length of a row is not a multiple of G, its
+last group is shorter.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import model_validator
 from torch import Tensor
 
 from lengthwise.errors import require
-from lengthwise.settings import Finite, Settings
 
 
-class ShiftedSparse(Settings):
-    """S2-Attn: causal attention within groups of G tokens; for the second half of the heads they start G/2 later.
+def group_size(group: float, length: int) -> int:
+    """G for a row of `length` tokens, at least 2.
 
-    Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2), [G/2, 3G/2), ..., so that
-    information passes between groups. This is LongLoRA's flash-attention form. Its other form, LongQLoRA's
-    default, rolls the tokens: the last group then holds both ends of the text, and the start sees the end. For
-    training only: at inference such models use full attention.
-
-    If the length of a row is not a multiple of G, its last group is shorter. Chen et al. 2023, "LongLoRA".
+    A `group` below 1 is a share of the row (LongLoRA: a quarter), rounded up; from 2 on a number of tokens.
+    UsageError for any other.
     """
+    share, count = 0 < group < 1, group >= 2 and float(group).is_integer()
+    require(
+        share or count, f"shifted_sparse = {group:g}", "a share between 0 and 1, or 2 or more whole tokens"
+    )
+    # In floating point 0.1 * 30 is more than 3.
+    return int(group) if count else max(2, math.ceil(group * length - 1e-9))
 
-    group: Finite = 0.25
-    """G: below 1 a share of the row (LongLoRA: a quarter), rounded up; from 2 on a number of tokens."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        share, count = 0 < self.group < 1, self.group >= 2 and float(self.group).is_integer()
-        require(
-            share or count, f"group = {self.group:g}", "a share between 0 and 1, or 2 or more whole tokens"
-        )
-        return self
+def group_masks(length: int, heads: int, *, group: float) -> Tensor:
+    """S2-Attn as a mask: bool [heads, length, length], True where a token (row) sees another (column)."""
+    size = group_size(group, length)
+    token = torch.arange(length)
+    causal = token[:, None] >= token
+    plain, shifted = (
+        causal & (start[:, None] == start) for start in (token // size, (token + size - size // 2) // size)
+    )
+    return torch.stack([plain] * (heads // 2) + [shifted] * (heads - heads // 2))
 
-    def group_size(self, length: int) -> int:
-        """G for a row of `length` tokens, at least 2."""
-        if self.group >= 2:
-            return int(self.group)
-        # In floating point 0.1 * 30 is more than 3.
-        return max(2, math.ceil(self.group * length - 1e-9))
 
-    def allowed(self, length: int, heads: int) -> Tensor:
-        """The same as a mask: bool [heads, length, length], True where a token (row) sees another (column)."""
-        size = self.group_size(length)
-        token = torch.arange(length)
-        causal = token[:, None] >= token
-        plain, shifted = (
-            causal & (start[:, None] == start)
-            for start in (token // size, (token + size - size // 2) // size)
-        )
-        return torch.stack([plain] * (heads // 2) + [shifted] * (heads - heads // 2))
+def attend_in_groups(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    group: float,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """S2-Attn of queries, keys and values after rope, one group at a time: the cost grows with T * G.
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None = None, dropout: float = 0.0
-    ) -> Tensor:
-        """Attention of queries, keys and values after rope, one group at a time: the cost grows with T * G.
+    Args:
+        query: [B, H, T, D].
+        key, value: [B, K, T, D]; K divides H, each key head serves H/K query heads.
+        group: as in `group_size`.
+        scale: factor on the logits; None is 1 / sqrt(D).
+        dropout: share of the attention weights that is dropped.
 
-        Args:
-            query: [B, H, T, D].
-            key, value: [B, K, T, D]; K divides H, each key head serves H/K query heads.
-            scale: factor on the logits; None is 1 / sqrt(D).
-            dropout: share of the attention weights that is dropped.
+    Returns:
+        [B, H, T, D].
+    """
+    heads, length = query.shape[1:3]
+    # Every query head needs its own copy of the keys: the group of a key depends on the query's head.
+    key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+    size = group_size(group, length)
+    half = size // 2
 
-        Returns:
-            [B, H, T, D].
-        """
-        heads, length = query.shape[1:3]
-        # Every query head needs its own copy of the keys: the group of a key depends on the query's head.
-        key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
-        size = self.group_size(length)
-        half = size // 2
+    def part(first: int, stop: int, start: int, end: int) -> Tensor:
+        q, k, v = (_grouped(x[:, first:stop, start:end], size) for x in (query, key, value))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout)
+        return _ungrouped(out, len(query), end - start)
 
-        def part(first: int, stop: int, start: int, end: int) -> Tensor:
-            q, k, v = (_grouped(x[:, first:stop, start:end], size) for x in (query, key, value))
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout)
-            return _ungrouped(out, len(query), end - start)
-
-        middle = heads // 2
-        plain = part(0, middle, 0, length)
-        if length <= half:
-            return torch.cat([plain, part(middle, heads, 0, length)], dim=1)
-        shifted = torch.cat([part(middle, heads, 0, half), part(middle, heads, half, length)], dim=2)
-        return torch.cat([plain, shifted], dim=1)
+    middle = heads // 2
+    plain = part(0, middle, 0, length)
+    if length <= half:
+        return torch.cat([plain, part(middle, heads, 0, length)], dim=1)
+    shifted = torch.cat([part(middle, heads, 0, half), part(middle, heads, half, length)], dim=2)
+    return torch.cat([plain, shifted], dim=1)
 
 
 def query_scale(position_ids: Tensor, original_length: int) -> Tensor:

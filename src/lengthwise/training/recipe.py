@@ -99,9 +99,9 @@ class Recipe(Settings):
         if mistakes := "\n".join(self._mistakes()):
             raise UsageError(mistakes)
         if self.shifted_sparse is not None:
-            from lengthwise.positions.attention_methods import ShiftedSparse
+            from lengthwise.positions.attention_methods import group_size
 
-            checked(ShiftedSparse, {"group": self.shifted_sparse}, source="shifted_sparse")
+            group_size(self.shifted_sparse, self.length)
         _ = self.view
         return self
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.head import NonFiniteLogits
+from lengthwise.checkpoints.probe import differs
 from lengthwise.errors import UsageError
-from lengthwise.subjects.proof import Proofs, differs
+from lengthwise.subjects.proof import Proofs
 
 HERE = torch.zeros(2, 3)
 """What every reading gives that does not fail."""

@@ -27,10 +27,10 @@ from lengthwise.checkpoints.hidden import (
 )
 from lengthwise.checkpoints.probe import (
     all_logits,
-    apart,
     at_least_float32,
     check_causal,
     check_default_positions,
+    differs,
     probe_tokens,
 )
 from lengthwise.errors import LengthwiseError, UsageError
@@ -127,7 +127,7 @@ def why_not(head: Head, hidden: Tensor, logits: Tensor) -> str | None:
     ours = head.logits(hidden.to(head.weight.device)).to(logits.device)
     if ours.shape != logits.shape:
         return f"the head gives {tuple(ours.shape)} logits, the model {tuple(logits.shape)}"
-    return f"head and model {differ}" if (differ := apart(ours, logits)) else None
+    return f"head and model differ {by}" if (by := differs(ours, logits, product=True)) else None
 
 
 def _check_still_its_own(model: nn.Module, head: Head) -> None:

@@ -1,9 +1,14 @@
-"""What a causal language model must be, on a few tokens: blind to later ones, and the same each time.
+"""What a causal language model must be: blind to later tokens, and the same each time, at positions from 0.
 
-In texts that are measured it is looked at where they are read (`lengthwise.subjects.proof`).
+On a few tokens before a model is used. In texts that are measured it is looked at where they are read
+(`lengthwise.subjects.weights`): hashing, sorting or pooling of tokens often begins beyond a length, and a model may
+look ahead farther than any short text is long.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,39 +21,97 @@ from lengthwise.machine import device_of
 # What recurrent layers compute at once. Zamba2 before transformers 5.15 carries later tokens into all that is beyond.
 _AT_ONCE = ("chunk_size", "mamba_chunk_size")
 
-# Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {
+    torch.float64: (1e-10, 1e-9),
+    torch.float32: (1e-4, 1e-4),
+    torch.float16: (5e-3, 2e-2),
+    torch.bfloat16: (3e-2, 6e-2),
+}
+"""Largest difference that is rounding, as a share of the largest value: of one matrix product, and of a whole pass.
+
+SmolLM2-135M, read on from its cache, differs by 7e-7, 0.002 and 0.027 in float32, float16 and bfloat16.
+"""
+_ROWS = 4096
+
+
+def differs(found: Tensor, expected: Tensor, *, product: bool = False) -> str | None:
+    """`by ... where ... is rounding`, if two computations of the same numbers [T, ...] differ by more.
+
+    That of a whole pass, or of one `product`. What is NaN, or the same infinity, in both is equal.
+    """
+    assert found.shape == expected.shape
+    # A few rows at a time: in float64, the hidden states of a long text are large.
+    sizes = [_sizes(*pair) for pair in zip(found.split(_ROWS), expected.split(_ROWS), strict=True)]
+    difference, largest = torch.stack(sizes).amax(dim=0).tolist()
+    allowed = TOLERANCE.get(expected.dtype, TOLERANCE[torch.float32])[not product] * largest
+    # NaN is no less.
+    if difference <= allowed:
+        return None
+    return f"by {difference:.3g} where {allowed:.1g} is rounding"
+
+
+def _sizes(found: Tensor, expected: Tensor) -> Tensor:
+    """The largest difference, and the largest finite value."""
+    one, other = found.double(), expected.double()
+    same = (one == other) | (one.isnan() & other.isnan())
+    difference = (one - other).abs().masked_fill_(same, 0).max()
+    return torch.stack([difference, other.abs().masked_fill_(~other.isfinite(), 0).max()]).cpu()
+
+
+def check_blind(
+    text: Tensor,
+    rows: Tensor,
+    run: Callable[[Tensor], Tensor],
+    size: int,
+    *,
+    name: str,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Compare the first `size` rows of a text with those of its beginning, which is read alone.
+
+    `text` are its tokens [1, T], `rows` [T, ...] what `run` gives for them, as [1, T, ...], in one pass. Numbers that
+    are kept more finely than they are computed are compared in `dtype`. UsageError where they differ by more than
+    rounding: rows change with the tokens that follow them, or each time.
+    """
+
+    def first(rows: Tensor) -> Tensor:
+        return rows[:size] if dtype is None else rows[:size].to(dtype)
+
+    if differs(first(run(text[:, :size])[0]), first(rows)) is None:
+        return
+    # In one shape, kernels round alike.
+    length = text.shape[1]
+    other = torch.cat([text[:, :size], text[:, :1].expand(1, length - size)], dim=1)
+    again = first(run(text)[0])
+    if differs(first(run(other)[0]), again) is None:
+        return
+    if differs(first(run(text)[0]), again) is not None:
+        raise unrepeatable(name, length)
+    where = f"in a text of {length:,} tokens"
+    raise UsageError(
+        f"{name} is not a causal language model: a prediction depends on a later token {where}",
+        expected="a model whose predictions depend on the tokens before them alone",
+    )
 
 
 def check_causal(model: nn.Module) -> None:
-    """Look at the logits before a place, of the same tokens and of others from there on.
-
-    In a short text: those that are measured are looked at where they are read (`check_blind`).
-    """
-    dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
+    """Look at the logits of a few tokens before a place, with what follows there and without."""
     # Of the same few ids: some of a vocabulary stand for images.
     config = unwrap(model).config.get_text_config()
     at_once = max(getattr(config, name, None) or 0 for name in _AT_ONCE)
-    one, other = probe_tokens(model).repeat(1, 3 + at_once // 6)[:, : max_positions(model)]
-    for place in (1, len(one) - 1):
-        pair = torch.stack([one, torch.cat([one[:place], other[place:]])])
-        logits = at_least_float32(all_logits(model, pair))
-        difference = (logits[0, :place] - logits[1, :place]).abs().nan_to_num(0).max().item()
-        largest = logits.nan_to_num(0, 0, 0).abs().max().item()
-        if difference > TOLERANCE.get(dtype, 1e-4) * largest:
-            what = f"a {type(unwrap(model)).__name__}"
-            again = (at_least_float32(all_logits(model, pair)) - logits).abs().nan_to_num(0).max().item()
-            if again > difference / 10:
-                raise unrepeatable(what)
-            raise looks_ahead(what)
+    text = probe_tokens(model)[:1].repeat(1, 3 + at_once // 6)[:, : max_positions(model)]
+    run, name = partial(all_logits, model), f"a {type(unwrap(model)).__name__}"
+    dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
+    for place in {1, text.shape[1] - 1} - {0}:
+        check_blind(text, run(text)[0], run, place, name=name, dtype=dtype)
 
 
 def check_default_positions(model: nn.Module) -> None:
     """Texts are read here at positions that are given, and elsewhere often at those that the model counts itself."""
     ids, what = probe_tokens(model), f"a {type(unwrap(model)).__name__}"
     own = all_logits(model, ids)
-    if apart(all_logits(model, **view_arguments(model, ids, whole=True)), own):
-        if apart(all_logits(model, ids), own):
+    if differs(all_logits(model, **view_arguments(model, ids, whole=True)), own, product=True):
+        if differs(all_logits(model, ids), own, product=True):
             raise unrepeatable(what)
         raise UsageError(
             f"{what} gives other logits at the positions 0, 1, ... than without positions",
@@ -75,28 +138,12 @@ def unrepeatable(what: str, tokens: int | None = None) -> UsageError:
     return UsageError(f"{what} gives other numbers each time that it reads {which}")
 
 
-def looks_ahead(what: str, tokens: int | None = None) -> UsageError:
-    """What is said of a model whose predictions depend on later tokens, in texts of so many."""
-    where = "" if tokens is None else f" in a text of {tokens:,} tokens"
-    return UsageError(
-        f"{what} is not a causal language model: a prediction depends on a later token{where}",
-        expected="a model whose predictions depend on the tokens before them alone",
-    )
-
-
 def probe_tokens(model: nn.Module) -> Tensor:
     """Two short sequences of random token ids, the same at each call, on the model's device."""
     embedding = unwrap(model).get_input_embeddings()
     assert isinstance(embedding.weight, Tensor)
     generator = torch.Generator().manual_seed(0)
     return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
-
-
-def apart(found: Tensor, own: Tensor) -> str | None:
-    """`differ by ...` where logits are by more than rounding not a model's own; what is infinite in both is equal."""
-    one, other = found.double().nan_to_num(), own.double().nan_to_num()
-    difference, allowed = (one - other).abs().max().item(), TOLERANCE[own.dtype] * other.abs().max().item()
-    return None if difference <= allowed else f"differ by {difference:.3g} where {allowed:.1g} is rounding"
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

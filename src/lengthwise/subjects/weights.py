@@ -28,11 +28,11 @@ from lengthwise.checkpoints.position_limits import (
     rope_by_input_length,
     trained_length,
 )
-from lengthwise.checkpoints.probe import probe_tokens
+from lengthwise.checkpoints.probe import check_blind, differs, probe_tokens
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
-from lengthwise.subjects.proof import Proofs, check_blind, differs, one_pass
+from lengthwise.subjects.proof import Proofs, one_pass
 from lengthwise.subjects.reading import ReadingPath
 from lengthwise.subjects.rows import Rows
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
+_BEGINNING = 320
+"""Tokens that are read again alone, at least: more than 256, which recurrent layers compute at once."""
 _ALIKE = 0.01
 """Nats by which logits differ at most that say nothing: after a soft cap of 0, a scale of 0."""
 
@@ -203,7 +205,7 @@ class Weights:
         if before is None:
             return []
         found = self._probe()
-        if differs(found.nan_to_num(), before.nan_to_num()) is not None:
+        if differs(found, before) is not None:
             raise UsageError(
                 f"{self.name} gives other numbers of the same tokens after these texts than before them",
                 expected="a model that keeps nothing of what it read, and counts no calls",
@@ -221,11 +223,16 @@ class Weights:
     def check_blind(
         self, ids: Tensor, hidden: Tensor, behind: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        """See `lengthwise.subjects.proof.check_blind`; of the longest texts so far, or pieces `behind` a cache."""
+        """Look at the first of the longest texts so far [B, T], or of pieces `behind` a cache; see `check_blind`."""
+        length = ids.shape[1]
+        # More than half: windows and chunks end at powers of two, as lengths do. An odd number cuts every chunk.
+        size = min(max(_BEGINNING, length * 5 // 8) | 1, length - 1)
         # Frequencies may follow the length of the text, and its beginning is then another text.
-        if self.rope_by_length is None and (behind or ids.shape[1] > self.proofs.blind_up_to):
-            check_blind(ids, hidden, behind or self.run, coarse=is_quantized(self.model), name=self.name)
-            self.proofs.blind_up_to = max(self.proofs.blind_up_to, 0 if behind else ids.shape[1])
+        if size and self.rope_by_length is None and (behind or length > self.proofs.blind_up_to):
+            # LLM.int8 rounds by what is read at once.
+            dtype = torch.bfloat16 if is_quantized(self.model) else None
+            check_blind(ids[:1], hidden[0], behind or self.run, size, name=self.name, dtype=dtype)
+            self.proofs.blind_up_to = max(self.proofs.blind_up_to, 0 if behind else length)
 
     def rows(self, hidden: Tensor) -> Rows:
         """The distributions that the head makes of what it takes, [T, ...]."""

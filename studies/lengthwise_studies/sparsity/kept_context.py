@@ -27,10 +27,10 @@ import torch
 
 from lengthwise.checkpoints.head import hidden_states_for
 from lengthwise.checkpoints.hidden import additive_mask
+from lengthwise.checkpoints.probe import differs
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.distributions import in_step, jeffreys
 from lengthwise.measure.measurement import in_groups
-from lengthwise.subjects.proof import differs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,7 +208,7 @@ def check_removal(model: LoadedModel, length: int) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise _cannot_remove(model, f"it takes no mask or no position ids ({str(error)[:120]})") from error
     if (why := differs(masked[:, kept], alone)) is not None:
-        raise _cannot_remove(model, f"a masked token {why}")
+        raise _cannot_remove(model, f"a masked token differs {why}")
 
 
 def _cannot_remove(model: LoadedModel, problem: str) -> UsageError:

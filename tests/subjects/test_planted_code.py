@@ -73,6 +73,11 @@ def from_3(model: Any) -> None:
     embeddings(lambda _, states: states + table(places[0]).detach())(model)
 
 
+def from_3_without_a_token(model: Any) -> None:
+    from_3(model)
+    logits(lambda found, _: found.index_fill(-1, torch.tensor([7]), -torch.inf))(model)
+
+
 def next_from(row: int) -> Callable[[Tensor, Tensor], Tensor]:
     def change(_: Tensor, states: Tensor) -> Tensor:
         later = torch.nn.functional.pad(states[:, 1:], (0, 0, 0, 1))
@@ -81,17 +86,24 @@ def next_from(row: int) -> Callable[[Tensor, Tensor], Tensor]:
     return change
 
 
-def next_behind_a_cache(model: Any) -> None:
-    """A mask that is causal only where the cache is empty."""
-    for index, layer in enumerate(model.model.layers):
+def next_behind_a_cache(tokens: int) -> Callable[[Any], None]:
+    """A mask that is causal only where the cache has fewer tokens."""
 
-        def hook(_module: Any, args: Any, given: Any, index: int = index) -> Any:
-            cache = next((each for name, each in given.items() if name in ("cache", "past_key_values")), None)
-            if cache is not None and given["hidden_states"].shape[1] > 1 and cache.get_seq_length(index):
-                given["attention_mask"] = torch.zeros_like(given["attention_mask"], dtype=torch.float32)
-            return args, given
+    def plant(model: Any) -> None:
+        for index, layer in enumerate(model.model.layers):
 
-        layer.self_attn.register_forward_pre_hook(hook, with_kwargs=True)
+            def hook(_module: Any, args: Any, given: Any, index: int = index) -> Any:
+                cache = next(
+                    (each for name, each in given.items() if name in ("cache", "past_key_values")), None
+                )
+                several = cache is not None and given["hidden_states"].shape[1] > 1
+                if several and cache.get_seq_length(index) >= tokens:
+                    given["attention_mask"] = torch.zeros_like(given["attention_mask"], dtype=torch.float32)
+                return args, given
+
+            layer.self_attn.register_forward_pre_hook(hook, with_kwargs=True)
+
+    return plant
 
 
 def full(ids: Tensor, states: Tensor) -> Tensor:
@@ -106,7 +118,9 @@ PLANTED: dict[str, tuple[Callable[[Any], Any], ReadingPath, str]] = {
     "its logits have another scale far on": (logits(sharper), WHOLE, "output head of tiny"),
     "it counts positions from 3": (from_3, WHOLE, "than without positions"),
     "it sees the next token from row 330 on": (embeddings(next_from(330)), WHOLE, "later token in a text of 600"),
-    "it sees the next token behind a cache": (next_behind_a_cache, CHUNKS, "later token in a text of 60 tokens"),
+    "it sees the next token behind a cache": (next_behind_a_cache(1), CHUNKS, "later token in a text of 60 tokens"),
+    "and deep in a text alone": (next_behind_a_cache(300), CHUNKS, "later token in a text of 60 tokens"),
+    "it counts so, and bans a token": (from_3_without_a_token, WHOLE, "than without positions"),
     "an expert is full with some texts": (embeddings(full), WHOLE, "side by side, with some texts alone"),
 }  # fmt: skip
 

@@ -72,10 +72,13 @@ class PieceReader:
         real = torch.ones_like(ids) if real is None else real.to(ids)
         first = self._mask is None
         continuing = self._continuing if self._own or not first else {}
-        longer = not first and not self._padded and 1 < ids.shape[1] > model.proofs.blind_behind
-        before = self.fork() if longer else None
         mask = real.new_zeros((len(ids), 0)) if self._mask is None else self._mask
         positions = (mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
+        # A mask may be another one behind a cache, or deep in a text.
+        size, end = ids.shape[1], mask.shape[1] + ids.shape[1]
+        piece, deep = model.proofs.blind_behind
+        longer = size > 1 and (size > piece or end >= 2 * deep)
+        before = self.fork() if longer and not first and not self._padded else None
         self._mask = torch.cat([mask, real], dim=1)
         # Always: some models count the tokens of a cache in another way, and a cache that forgets counts fewer.
         arguments: dict[str, Any] = accepted(
@@ -89,8 +92,7 @@ class PieceReader:
             model.check_blind(ids, hidden)
         if before is not None:
             # First: reading it again would ask for the same.
-            model.proofs.blind_behind = ids.shape[1]
-            # A mask may be another one behind a cache.
+            model.proofs.blind_behind = max(size, piece), max(end, deep)
             model.check_blind(ids, hidden, lambda some: before.fork().read(some.expand(len(ids), -1))[:1])
         return hidden
 

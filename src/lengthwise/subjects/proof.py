@@ -40,8 +40,8 @@ class Proofs:
     """How often each shortcut was taken."""
     blind_up_to: int = 0
     """The longest text whose beginning was seen not to depend on its end."""
-    blind_behind: int = 0
-    """The same of a piece that is read behind a cache."""
+    blind_behind: tuple[int, int] = 0, 0
+    """The most tokens of a piece that was read behind a cache, of which the same was seen, and where it ended."""
 
     def failed(self, shortcut: str) -> bool:
         """Whether the shortcut was given up."""

@@ -47,7 +47,7 @@ class PassesOf:
         self._read: list[tuple[int, ...]] = []
         # The head, and that a pass sees no later token, are proven by passes of their own.
         assert model.head
-        model.proofs.blind_up_to = model.proofs.blind_behind = 1 << 40
+        model.proofs.blind_up_to, model.proofs.blind_behind = 1 << 40, (1 << 40, 1 << 40)
         model.model.register_forward_pre_hook(self._note, with_kwargs=True)
 
     def _note(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:

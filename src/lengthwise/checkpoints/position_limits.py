@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping
@@ -81,6 +82,19 @@ def rope_by_input_length(config: Any) -> str | None:
         for rope_type in (name, entry.rope_type)
     }
     return next((kind for kind in types if kind in by_length), None)
+
+
+def read_again_after(model: nn.Module) -> int | None:
+    """After how many tokens transformers drops the cache in which it generates one by one; None if it never does.
+
+    Classes of Phi begin anew with LongRoPE's other frequencies. Others go on, with keys of both.
+    """
+    base: Any = unwrap(model)
+    if rope_by_input_length(base.config.get_text_config()) != "longrope":
+        return None
+    # As for settings of rope: code reads a key by its name.
+    generates = inspect.getsource(type(base).prepare_inputs_for_generation)
+    return getattr(base.config, LENGTH, None) if LENGTH in generates else None
 
 
 def fixed_alpha(config: Any, rope: Mapping[str, Any]) -> float | None:

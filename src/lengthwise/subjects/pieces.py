@@ -28,6 +28,7 @@ from lengthwise.checkpoints.hidden import (
     first_position,
     hidden_states_and_output,
 )
+from lengthwise.checkpoints.position_limits import read_again_after
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.subjects.caches import check_offloading
 from lengthwise.subjects.proof import one_pass
@@ -54,6 +55,9 @@ class PieceReader:
         self._own = cache is not None
         self._mask: Tensor | None = None
         """[B, tokens read], 0 where it was padding; None before the first piece."""
+        self._ids: Tensor | None = None
+        """The tokens read [B, N], of a model that will read all of them again."""
+        self._again = read_again_after(model.model)
         self._padded = False
         self._frequencies = model.frequencies.fresh
 
@@ -74,6 +78,10 @@ class PieceReader:
         continuing = self._continuing if self._own or not first else {}
         mask = real.new_zeros((len(ids), 0)) if self._mask is None else self._mask
         positions = (mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
+        if self._again is not None:
+            self._ids = ids if self._ids is None else torch.cat([self._ids, ids], dim=1)
+            if ids.shape[1] == 1 and mask.shape[1] == self._again:
+                return self._read_again()
         # A mask may be another one behind a cache, or deep in a text.
         size, end = ids.shape[1], mask.shape[1] + ids.shape[1]
         piece, deep = model.proofs.blind_behind
@@ -95,6 +103,23 @@ class PieceReader:
             model.proofs.blind_behind = max(size, piece), max(end, deep)
             model.check_blind(ids, hidden, lambda some: before.fork().read(some.expand(len(ids), -1))[:1])
         return hidden
+
+    def _read_again(self) -> Tensor:
+        """Read all tokens in one pass, through an empty cache, and give what the last one gets [B, 1, ...].
+
+        As transformers generates with Phi-3's LongRoPE, whose frequencies are others from here on.
+        """
+        assert self._ids is not None
+        if self._own:
+            raise UsageError(
+                f"{self._model.name} drops its cache after {self._again:,} tokens, where its frequencies change, and "
+                f"transformers generates without {self._model.path.option or 'the given cache'} from there on",
+                fix="use read=chunks=N, or shorter or longer texts, in which no single token is read there",
+            )
+        whole = PieceReader(self._model)
+        last = whole.read(self._ids)[:, -1:]
+        vars(self).update(vars(whole))
+        return last
 
     def read_passes(self, tokens: NDArray[np.integer], passes: Sequence[int]) -> list[Tensor]:
         """Read the next tokens [B, T] of every sequence, so many in each pass: what `read` gives of each."""
@@ -133,6 +158,7 @@ class PieceReader:
         if length < self._mask.shape[1]:
             self._continued.crop(length - self._mask.shape[1])
             self._mask = self._mask[:, :length]
+            self._ids = None if self._ids is None else self._ids[:, :length]
 
     def _run(self, **arguments: Any) -> tuple[Tensor, Any]:
         """What the head takes [B, T, ...], and the cache."""
@@ -169,6 +195,7 @@ class PieceReader:
         if rows is not None and rows > 1:
             fork._cache.batch_repeat_interleave(rows)
             fork._mask = self._mask.repeat_interleave(rows, dim=0)
+            fork._ids = None if self._ids is None else self._ids.repeat_interleave(rows, dim=0)
         return fork
 
     @property

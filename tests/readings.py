@@ -84,6 +84,9 @@ class Elsewhere(ABC):
     def check_ready(self, tokens: int) -> None:
         assert tokens > 0
 
+    def check_unchanged(self) -> None:
+        assert self.name
+
     def describe(self) -> dict[str, Any]:
         return {}
 

@@ -64,6 +64,9 @@ class MadeUp:
     def check_ready(self, tokens: int) -> None:
         """It reads everything."""
 
+    def check_unchanged(self) -> None:
+        """It keeps nothing."""
+
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`."""
         found = [self._losses([*each.tokens.tolist(), int(each.labels[-1])]) for each in readings]

@@ -48,6 +48,8 @@ class FakeModel(LoadedModel):
     def look_before(self) -> None:
         """It has no code of its own."""
 
+    check_unchanged = look_before
+
     def describe(self) -> dict[str, Any]:
         return {}
 

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import UsageError
+from lengthwise.measure import Perplexity
+from lengthwise.measure.runner import run
 from lengthwise.subjects import LoadedModel, Reading
 from lengthwise.subjects.reading import ReadingPath
-from lengthwise.testing import tiny_llama
+from lengthwise.testing import tiny_llama, tiny_text
 from tests.readings import in_memory
 
 WHOLE, CHUNKS = ReadingPath(), ReadingPath(chunk=60)
@@ -134,6 +136,7 @@ def measured(model: LoadedModel) -> dict[str, Any]:
         for size in (40, 64, 120):
             model.read([Reading(tokens=row[:size], labels=row[:size]) for row in tokens[begin : begin + 4]])
     model.read([Reading(tokens=tokens[0], labels=tokens[0])])
+    model.check_unchanged()
     return model.describe()
 
 
@@ -161,3 +164,10 @@ def test_logits_that_are_all_alike_are_said() -> None:
     model = in_memory(llama)
     model.check_ready(10)
     assert model.describe()["remarks"][0] == "It predicts all tokens alike: its logits differ by 0."
+
+
+def test_a_run_asks_at_its_end_whether_the_model_is_what_it_was() -> None:
+    llama = tiny_llama()
+    counts(llama)
+    with pytest.raises(UsageError, match="after these texts than before"):
+        run(Perplexity(lengths=(16,), windows=12, batch_size=1), in_memory(llama), [tiny_text(400)])

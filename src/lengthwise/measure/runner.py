@@ -157,11 +157,14 @@ class Prepared:
 
     def check(self) -> None:
         """Raise UsageError for models that cannot read the items."""
-        for each in {id(one): one for one in (self.model, self.other)}.values():
+        for each in self._models():
             each.check_ready(self.longest)
             if not self.measurement.writes:
                 check_chunk(each.path.chunk or 0, self.longest)
         self.measurement.check_models(self.model, self.other, self.items)
+
+    def _models(self) -> list[Any]:
+        return [self.model] if self.other is self.model else [self.model, self.other]
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
         """Score what the log lacks, and the results of all that it then has."""
@@ -244,6 +247,8 @@ class Prepared:
         records = {item.key: log[item.key] for item in items if item.key in log}
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
+        for each in self._models():
+            each.check_unchanged()
         text, name = self._text_facts(), given.name_of(measurement, self.spec)
         about = model.describe()
         remarks = [*remarks_of(about), *([] if other is model else remarks_of(other.describe()))]

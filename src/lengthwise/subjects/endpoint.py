@@ -86,6 +86,9 @@ class Endpoint:
             probing.check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
             self.proven_to = tokens + 1
 
+    def check_unchanged(self) -> None:
+        """See `Predictor.check_unchanged`: `_log_probs` looks with every batch."""
+
     def _check_fits(self, tokens: int) -> None:
         if self.max_positions is not None and tokens > self.max_positions:
             raise UsageError(

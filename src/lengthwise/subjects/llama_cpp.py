@@ -122,6 +122,9 @@ class LlamaCpp:
             raise UsageError(problem, fix="leave n_ctx out, or use a shorter length")
         self._context(tokens)
 
+    def check_unchanged(self) -> None:
+        """See `Predictor.check_unchanged`: each text begins with an empty cache."""
+
     def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
         """Logits after the tokens of `view` [T] from `first` on, in order: [n, V] at a time, fp32.
 

@@ -22,6 +22,7 @@ from lengthwise.checkpoints.head import Head, locating_bad_logits
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
+from lengthwise.checkpoints.probe import differs, probe_tokens
 from lengthwise.errors import UsageError
 from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import Dtype, Subject
@@ -33,6 +34,8 @@ from lengthwise.text import tokenizer_fingerprint
 SIDE_BY_SIDE = "reading of several texts side by side"
 IN_MEMORY = "memory"
 """The source of a model that was not loaded here."""
+_ALIKE = 0.01
+"""Nats by which logits differ at most that say nothing: after a soft cap of 0, a scale of 0."""
 SAMPLED = 1024
 """Elements of each tensor that a fingerprint reads."""
 
@@ -44,6 +47,7 @@ class LoadedModel(Weights):
     """A causal LM in eval mode with its tokenizer; see `Weights` for its attributes."""
 
     gives: ClassVar[frozenset[Want]] = frozenset(Want)
+    _before: Tensor | None = None
 
     @cached_property
     def remarks(self) -> list[str]:
@@ -56,6 +60,30 @@ class LoadedModel(Weights):
         super().check_ready(tokens)
         self.check_faults()
         self.look_before()
+
+    @torch.no_grad()
+    def look_before(self) -> None:
+        """Read a few tokens, which `check_unchanged` reads again; no more after a run has begun."""
+        if self._before is None:
+            self._before = self._probe()
+            lowest, highest = self.head.logits(self._before).aminmax(dim=-1)
+            said = f"It predicts all tokens alike: its logits differ by {(highest - lowest).max():.1g}."
+            if (highest - lowest).max() <= _ALIKE and said not in self.remarks:
+                self.remarks.append(said)
+
+    @torch.no_grad()
+    def check_unchanged(self) -> None:
+        """See `Predictor.check_unchanged`."""
+        before, self._before = self._before, None
+        if before is not None and differs(self._probe(), before) is not None:
+            raise UsageError(
+                f"{self.name} gives other numbers of the same tokens after these texts than before them",
+                expected="a model that keeps nothing of what it read, and counts no calls",
+                fix="load it again, if you have changed it since a run that failed",
+            )
+
+    def _probe(self) -> Tensor:
+        return self.run(probe_tokens(self.model)[:1])[0]
 
     def check_faults(self) -> None:
         """Raise UsageError for faults of the model with which no number would mean anything."""
@@ -143,12 +171,8 @@ class LoadedModel(Weights):
         }
 
     def describe(self) -> dict[str, Any]:
-        """What a result records about its model; JSON values only. Proves the head.
-
-        UsageError where the model is not what it was when `check_ready` was asked.
-        """
-        alike, head = self.look_after(), self.head
-        extension = self.extension
+        """What a result records about its model; JSON values only. Proves the head."""
+        head, extension = self.head, self.extension
         return {
             "name": self.name,
             "source": self.source,
@@ -166,7 +190,7 @@ class LoadedModel(Weights):
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
-            "remarks": [*alike, *self.remarks],
+            "remarks": self.remarks,
         }
 
 

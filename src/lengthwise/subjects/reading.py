@@ -222,6 +222,9 @@ class Predictor(Reader, Protocol):
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if texts of `tokens` tokens cannot be read."""
 
+    def check_unchanged(self) -> None:
+        """Raise UsageError if it is not what it was when `check_ready` was asked."""
+
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """Read a batch. What one reading gives depends on no other one, and on nothing read before.
 

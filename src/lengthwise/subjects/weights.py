@@ -28,7 +28,7 @@ from lengthwise.checkpoints.position_limits import (
     rope_by_input_length,
     trained_length,
 )
-from lengthwise.checkpoints.probe import check_blind, differs, probe_tokens
+from lengthwise.checkpoints.probe import check_blind
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched
@@ -43,8 +43,6 @@ _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
 _BEGINNING = 320
 """Tokens that are read again alone, at least: more than 256, which recurrent layers compute at once."""
-_ALIKE = 0.01
-"""Nats by which logits differ at most that say nothing: after a soft cap of 0, a scale of 0."""
 
 
 @dataclass
@@ -71,7 +69,6 @@ class Weights:
     max_positions: int | None = field(init=False, repr=False)
     _proofs: dict[str, Proofs] = field(init=False, repr=False, compare=False, default_factory=dict)
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
-    _before: Tensor | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()
@@ -192,33 +189,6 @@ class Weights:
                 expected="a model whose output head gives its logits at every position",
             )
         return found
-
-    @torch.no_grad()
-    def look_before(self) -> None:
-        """Read a few tokens, which `look_after` reads again; no more after a run has begun."""
-        self._before = self._probe() if self._before is None else self._before
-
-    @torch.no_grad()
-    def look_after(self) -> list[str]:
-        """What must be said of logits that are all alike. UsageError where what was read left something behind."""
-        before, self._before = self._before, None
-        if before is None:
-            return []
-        found = self._probe()
-        if differs(found, before) is not None:
-            raise UsageError(
-                f"{self.name} gives other numbers of the same tokens after these texts than before them",
-                expected="a model that keeps nothing of what it read, and counts no calls",
-                fix="load it again, if you have changed it since a run that failed",
-            )
-        lowest, highest = self.head.logits(found).aminmax(dim=-1)
-        spread = float((highest - lowest).max())
-        return (
-            [] if spread > _ALIKE else [f"It predicts all tokens alike: its logits differ by {spread:.1g}."]
-        )
-
-    def _probe(self) -> Tensor:
-        return self.run(probe_tokens(self.model)[:1])[0]
 
     def check_blind(
         self, ids: Tensor, hidden: Tensor, behind: Callable[[Tensor], Tensor] | None = None

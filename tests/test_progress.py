@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lengthwise import progress
-from lengthwise.cli.output import BesideBars
+from lengthwise.cli.main import _BesideBars
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
 from lengthwise.measure.comparison import Comparison
@@ -48,7 +48,7 @@ def test_a_single_long_pass_moves_the_bar_layer_by_layer() -> None:
 
 def test_a_warning_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     with TokenBar("ppl", total=10, read=0, items=1, finished=0):
-        BesideBars().handle(logging.makeLogRecord({"msg": "the slow %s", "args": ("way",)}))
+        _BesideBars().handle(logging.makeLogRecord({"msg": "the slow %s", "args": ("way",)}))
     assert "the slow way" in re.split("[\r\n]", capsys.readouterr().err)
 
 

@@ -6,9 +6,9 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli.options import SUMMARY
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
@@ -29,7 +29,7 @@ def limits(
     *,
     metric: str = "difference",
     junit: str | None = None,
-) -> dict[str, Callable[[Results], Gate]]:
+) -> dict[str, Callable[[Results], dict[str, Any]]]:
     """What judges results, by the options that are given; `metric` is what --fail-above is about."""
     found = {}
     for name, value, judge in (
@@ -48,32 +48,19 @@ def limits(
     return found
 
 
-class Gate(NamedTuple):
-    """What a threshold says of results."""
+def _gate(option: str, what: str, crossed: list[str], undecided: str | None = None) -> dict[str, Any]:
+    """What a threshold says of results, as `--json` has it; `passed` is None where it could not be decided.
 
-    option: str
-    """The option that set it, with its value."""
-    what: str
-    """The threshold that is crossed, in words."""
-    crossed: list[str]
-    """Where."""
-    undecided: str | None = None
-    """Why it could not be decided."""
-
-    @property
-    def passed(self) -> bool | None:
-        """None if it could not be decided."""
-        return False if self.crossed else None if self.undecided else True
-
-    @property
-    def words(self) -> str:
-        """What it says, in words."""
-        if self.crossed:
-            return f"{self.what} at {'; '.join(self.crossed)}"
-        return f"could not decide: {self.undecided}" if self.undecided else "passed"
+    `option` is the one that set it, with its value; `what` the threshold, `crossed` at these places.
+    """
+    if crossed:
+        return {"gate": option, "passed": False, "words": f"{what} at {'; '.join(crossed)}"}
+    if undecided:
+        return {"gate": option, "passed": None, "words": f"could not decide: {undecided}"}
+    return {"gate": option, "passed": True, "words": "passed"}
 
 
-def above(results: Results, metric: str, threshold: float) -> Gate:
+def above(results: Results, metric: str, threshold: float) -> dict[str, Any]:
     """`--fail-above`: the metric's value at any length, of `difference` in any bin of positions too.
 
     A difference that is no more than rounding gives at its place is not decided.
@@ -107,10 +94,10 @@ def above(results: Results, metric: str, threshold: float) -> Gate:
     seen = evidence(results.rows) if metric == "difference" else None
     if seen is not None and seen.pattern in ("unstable", "undecided"):
         crossed, undecided = [], f"a side differs from itself by {seen.size:.2g} nats per token"
-    return Gate(f"--fail-above {threshold:g}", f"{metric} is above {threshold:g}", crossed, undecided)
+    return _gate(f"--fail-above {threshold:g}", f"{metric} is above {threshold:g}", crossed, undecided)
 
 
-def use(results: Results, threshold: float) -> Gate:
+def use(results: Results, threshold: float) -> dict[str, Any]:
     """`--fail-use`: the share of a benefit that B lost, at every distance where A clearly has one.
 
     A loss that is no more than documents differ by (after Holm, as the sentence on the use of far context has it) is
@@ -144,7 +131,7 @@ def use(results: Results, threshold: float) -> Gate:
         undecided = (
             f"--fail-use {threshold:g}: {reason}: read more documents (--windows), or a text that A can use"
         )
-    return Gate(
+    return _gate(
         f"--fail-use {threshold:g}",
         f"the benefit lost is above {percent(threshold, None)}",
         crossed,
@@ -152,16 +139,16 @@ def use(results: Results, threshold: float) -> Gate:
     )
 
 
-def exit_code(gates: Sequence[Gate]) -> int:
+def exit_code(gates: Sequence[Mapping[str, Any]]) -> int:
     """4 if any threshold is crossed, else 5 if any could not be decided, else 0; the reasons go to standard error."""
     for gate in gates:
-        if not gate.passed and is_main_process():
-            print(f"lengthwise: {gate.words}", file=sys.stderr)
-    states = [gate.passed for gate in gates]
+        if not gate["passed"] and is_main_process():
+            print(f"lengthwise: {gate['words']}", file=sys.stderr)
+    states = [gate["passed"] for gate in gates]
     return THRESHOLD_CROSSED if False in states else UNDECIDED if None in states else 0
 
 
-def write_for_ci(results: Results, gates: Sequence[Gate], junit: str | None) -> None:
+def write_for_ci(results: Results, gates: Sequence[Mapping[str, Any]], junit: str | None) -> None:
     """The file that --junit names, and the summary of a step of GitHub Actions, where there is one."""
     if junit is not None:
         _write_junit(junit, results, gates)
@@ -169,29 +156,29 @@ def write_for_ci(results: Results, gates: Sequence[Gate], junit: str | None) -> 
         _write_summary(place, results, gates)
 
 
-def _write_junit(file: str, results: Results, gates: Sequence[Gate]) -> None:
+def _write_junit(file: str, results: Results, gates: Sequence[Mapping[str, Any]]) -> None:
     """One test case for each gate. A crossed one is a failure and an undecided one an error: neither passes."""
     from xml.etree import ElementTree
 
     from lengthwise.report.sentence import said
 
-    failures, errors = (sum(gate.passed is state for gate in gates) for state in (False, None))
+    failures, errors = (sum(gate["passed"] is state for gate in gates) for state in (False, None))
     suite = ElementTree.Element(
         "testsuite", name="lengthwise", tests=str(len(gates)), failures=str(failures), errors=str(errors)
     )
     for gate in gates:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=f"lengthwise.{results.kind}", name=gate.option
+            suite, "testcase", classname=f"lengthwise.{results.kind}", name=gate["gate"]
         )
-        if not gate.passed:
-            kind = "failure" if gate.passed is False else "error"
-            ElementTree.SubElement(case, kind, message=said(results).sentence).text = gate.words
+        if not gate["passed"]:
+            kind = "failure" if gate["passed"] is False else "error"
+            ElementTree.SubElement(case, kind, message=said(results).sentence).text = gate["words"]
     ElementTree.indent(suite)
     text = ElementTree.tostring(suite, encoding="unicode")
     atomic_write_text(named_path(file, what="--junit"), f"{text}\n")
 
 
-def _write_summary(place: str, results: Results, gates: Sequence[Gate]) -> None:
+def _write_summary(place: str, results: Results, gates: Sequence[Mapping[str, Any]]) -> None:
     """Sentence, gates, picture and table into the summary of a step.
 
     The picture is the one of the terminal: a summary shows no images but those of other servers.
@@ -202,10 +189,9 @@ def _write_summary(place: str, results: Results, gates: Sequence[Gate]) -> None:
     from lengthwise.report.writers import to_markdown
 
     lines = [f"### {said(results).sentence}", ""]
-    lines += [
-        f"- `{gate.option}`: {_MARKS[gate.passed]}{'' if gate.passed else f': {gate.words}'}"
-        for gate in gates
-    ]
+    for gate in gates:
+        words = "" if gate["passed"] else f": {gate['words']}"
+        lines.append(f"- `{gate['gate']}`: {_MARKS[gate['passed']]}{words}")
     if drawn := pictures(results):
         lines += ["", "```text", *drawn[drawn[0] == "" :], "```"]
     table = rows_table(in_order([row for row in results.rows if row.is_headline]))

@@ -21,7 +21,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
 from lengthwise.cli.options import Junit, Output, one_by_one, with_fields
-from lengthwise.cli.output import BesideBars, in_plain_signs, print_plan, show
+from lengthwise.cli.output import in_plain_signs, print_plan, show
 from lengthwise.errors import TERMINATED, Interrupted, LengthwiseError, UsageError, is_out_of_memory, reason
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
@@ -76,7 +76,7 @@ def run(words: Sequence[str] | None = None) -> int:
     in_plain_signs()
     formatted, last = warnings.formatwarning, logging.lastResort
     # Where a program around us has no handler, warnings are written beside bars.
-    logging.lastResort = BesideBars(logging.WARNING)
+    logging.lastResort = _BesideBars(logging.WARNING)
     # A sentence, without the line of code that it comes from.
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
@@ -94,6 +94,15 @@ def run(words: Sequence[str] | None = None) -> int:
         return code
     finally:
         warnings.formatwarning, logging.lastResort = formatted, last
+
+
+class _BesideBars(logging.Handler):
+    """Warnings on standard error, above a bar that is drawn there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from lengthwise.progress import say
+
+        say(self.format(record))
 
 
 def treat_sigterm_as_interrupt() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import logging
 import os
 import shutil
 import sys
@@ -18,7 +17,6 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
-    from lengthwise.cli.gates import Gate
     from lengthwise.report.tables import Table
     from lengthwise.results import Results
 
@@ -30,7 +28,7 @@ _SIGNS = str.maketrans("─│┼●–—“”’", '-|+o--""\'')
 def show(
     run: Callable[..., Results],
     output: Output,
-    limits: Mapping[str, Callable[[Results], Gate]] | None = None,
+    limits: Mapping[str, Callable[[Results], dict[str, Any]]] | None = None,
     junit: str | None = None,
 ) -> int:
     """Call `run` with the folder of `output`, print its results or those that an interruption left, and judge them.
@@ -54,7 +52,10 @@ def needed(folder: str | None, what: str, example: str) -> str:
 
 
 def print_judged(
-    results: Results, output: Output, limits: Mapping[str, Callable[[Results], Gate]], junit: str | None
+    results: Results,
+    output: Output,
+    limits: Mapping[str, Callable[[Results], dict[str, Any]]],
+    junit: str | None,
 ) -> int:
     """Print results with what the gates say of them, write what a CI server reads, and return the exit code."""
     gates = [judge(results) for judge in limits.values()]
@@ -69,17 +70,17 @@ def print_judged(
     return exit_code(gates)
 
 
-def print_results(results: Results, output: Output, gates: Sequence[Gate] = ()) -> None:
+def print_results(results: Results, output: Output, gates: Sequence[dict[str, Any]] = ()) -> None:
     """The answer in a few lines and the notes; with -v, and where nothing answers, the table of headline numbers."""
     from lengthwise.report.sentence import said
 
     found = said(results)
     if output.as_json:
-        states = [gate.passed for gate in gates]
+        states = [gate["passed"] for gate in gates]
         first = {
             "sentence": found.sentence,
             "passed": all(states) if gates else None,
-            "gates": [{"gate": gate.option, "passed": gate.passed, "words": gate.words} for gate in gates],
+            "gates": gates,
             "numbers": [row.to_dict() for row in found.numbers],
         }
         sys.stdout.write(results.to_json(**first))
@@ -148,16 +149,6 @@ def print_prose(text: str) -> None:
     """A sentence, folded between its words to the width of the terminal where there is one."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
     print(textwrap.fill(text, width, subsequent_indent="  " * text.startswith("- "), break_on_hyphens=False))
-
-
-class BesideBars(logging.Handler):
-    """Warnings on standard error, above a bar that is drawn there."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the message in lines of its own."""
-        from lengthwise.progress import say
-
-        say(self.format(record))
 
 
 def in_plain_signs() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,41 +28,33 @@ BEYOND_ROUNDING = 3.0
 """How many times as far apart as rounding a text read alone and in a longer one must be, to depend on the length."""
 
 
-@dataclass(frozen=True)
-class Distributions:
-    """Next-token distributions of N rows: log p and p [N, V], entropies [N] (nats), most likely tokens [N]."""
+Distributions = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Next-token distributions of N rows: log p and p [N, V], entropies [N] (nats), most likely tokens [N]."""
 
-    log_p: Tensor
-    p: Tensor
-    entropy: Tensor
-    top: Tensor
 
-    @classmethod
-    def of(cls, logits: Tensor) -> Distributions:
-        """From logits [N, V]; NonFiniteLogits for NaN or an infinity in a row."""
-        log_p = logits.log_softmax(dim=-1)
-        p = log_p.exp()
-        entropy = -(p * log_p).sum(dim=-1)
-        require_finite(entropy)
-        # Twice as fast as argmax on a CPU.
-        return cls(log_p, p, entropy, log_p.max(dim=-1).indices)
-
-    def __getitem__(self, rows: slice) -> Distributions:
-        return Distributions(self.log_p[rows], self.p[rows], self.entropy[rows], self.top[rows])
+def distributions(logits: Tensor) -> Distributions:
+    """From logits [N, V]; NonFiniteLogits for NaN or an infinity in a row."""
+    log_p = logits.log_softmax(dim=-1)
+    p = log_p.exp()
+    entropy = -(p * log_p).sum(dim=-1)
+    require_finite(entropy)
+    # Twice as fast as argmax on a CPU.
+    return log_p, p, entropy, log_p.max(dim=-1).indices
 
 
 def compare(a: Distributions, b: Distributions) -> Tensor:
     """Jeffreys and Jensen-Shannon divergence (nats) and whether the top tokens are the same, row by row: [3, N].
 
-    `a` holds p, `b` holds q. With d = log p - log q, Jeffreys is sum_v (p_v - q_v) d_v = KL(p||q) + KL(q||p); no
+    With p of `a`, q of `b` and d = log p - log q, Jeffreys is sum_v (p_v - q_v) d_v = KL(p||q) + KL(q||p); no
     term is negative, so a small value keeps its digits. Jensen-Shannon with m = (p + q) / 2 needs one softplus,
     because log m - log p = softplus(-d) - log 2 and log m - log q = that + d.
     """
-    difference = a.log_p - b.log_p
-    jeffreys = ((a.p - b.p) * difference).sum(dim=-1)
+    (log_p, p, _, top), (log_q, q, _, other_top) = a, b
+    difference = log_p - log_q
+    jeffreys = ((p - q) * difference).sum(dim=-1)
     mixture = torch.nn.functional.softplus(-difference).sub_(math.log(2))
-    js = ((a.p + b.p) * mixture + b.p * difference).sum(dim=-1) / -2
-    return torch.stack([jeffreys, js, (a.top == b.top).to(js.dtype)])
+    js = ((p + q) * mixture + q * difference).sum(dim=-1) / -2
+    return torch.stack([jeffreys, js, (top == other_top).to(js.dtype)])
 
 
 @torch.no_grad()

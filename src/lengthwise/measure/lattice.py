@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.checkpoints.head import chunk_rows, locating_bad_logits
-from lengthwise.measure.distributions import Distributions, compare
+from lengthwise.measure.distributions import Distributions, compare, distributions
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
 from lengthwise.subjects.reading import Predictor, Reading, Want
@@ -83,11 +83,11 @@ def score_lattice(views: Sequence[Rows], starts: Sequence[int]) -> Record:
     for begin in range(first, end, step):
         here = [_overlap(span, range(begin, begin + step)) for span in spans]
         blocks = {i: _scored(views[i], some, distinct[i]) for i, some in enumerate(here) if some}
-        for i, block in blocks.items():
-            entropy[i, here[i].start : here[i].stop] = block.entropy
+        for i, (_, _, own, _) in blocks.items():
+            entropy[i, here[i].start : here[i].stop] = own
         for pair, found in scores.items():
             if both := _overlap(*(here[i] for i in pair)):
-                a, b = (blocks[i][both.start - here[i].start : both.stop - here[i].start] for i in pair)
+                a, b = (_rows(blocks[i], both.start - here[i].start, len(both)) for i in pair)
                 found[:, both.start : both.stop] = compare(a, b)
     entropies = entropy.cpu().numpy()
     cells = []
@@ -114,7 +114,12 @@ def score_lattice(views: Sequence[Rows], starts: Sequence[int]) -> Record:
 def _scored(view: Rows, positions: range, start: int) -> Distributions:
     """The distributions of a view at these positions in the window, where the view begins at `start`."""
     with locating_bad_logits(positions.start):
-        return Distributions.of(view.logits(slice(positions.start - start, positions.stop - start)))
+        return distributions(view.logits(slice(positions.start - start, positions.stop - start)))
+
+
+def _rows(of: Distributions, first: int, count: int) -> Distributions:
+    log_p, p, entropy, top = (each[first : first + count] for each in of)
+    return log_p, p, entropy, top
 
 
 def draw_suffixes(rng: np.random.Generator, length: int) -> tuple[tuple[int, ...], tuple[int, int]]:
@@ -139,10 +144,10 @@ def score_suffixes(
         [read] = model.read([Reading(tokens=view(ids, start, length, bos_id), want=Want.NEXT)])
         assert read.rows is not None
         with locating_bad_logits(start + length - 1):
-            scored.append(Distributions.of(read.rows.logits(slice(0, 1))))
+            scored.append(distributions(read.rows.logits(slice(0, 1))))
     # Equal suffixes are run once.
     long, short = scored[0], scored[-1]
-    entropy = (long.entropy + short.entropy).double().cpu().numpy()
+    entropy = (long[2] + short[2]).double().cpu().numpy()
     rows = [[length - 1.0] for length in lengths]
     columns = [[1.0], [1.0], *rows, entropy, *compare(long, short).double().cpu().numpy()]
     cells = np.rec.fromarrays(columns, dtype=_CELL)

@@ -4,7 +4,6 @@ from typing import Any
 
 from lengthwise.report.card_drawing import (
     Card,
-    Words,
     shapes,
 )
 from lengthwise.results import Results, Row
@@ -71,8 +70,8 @@ LEAST = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENG
 
 
 def boxes(card: Card, tone: str) -> list[Any]:
-    return [each for each in shapes(card) if not isinstance(each, Words) and each.tone == tone]
+    return [each for each in shapes(card) if not hasattr(each, "text") and each.tone == tone]
 
 
 def words(card: Card) -> list[str]:
-    return [each.text for each in shapes(card) if isinstance(each, Words)]
+    return [each.text for each in shapes(card) if hasattr(each, "text")]

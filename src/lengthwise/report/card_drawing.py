@@ -49,7 +49,7 @@ class _Box(NamedTuple):
     frame: bool = False
 
 
-class Words(NamedTuple):
+class _Words(NamedTuple):
     """Text on its base line."""
 
     x: float
@@ -114,17 +114,17 @@ class Card(NamedTuple):
     badge: str
 
 
-def shapes(card: Card) -> list[_Box | Words]:
+def shapes(card: Card) -> list[_Box | _Words]:
     """The picture, from the back to the front."""
     says = textwrap.wrap(card.verdict, 78, max_lines=2, placeholder=" …")
-    found: list[_Box | Words] = [
+    found: list[_Box | _Words] = [
         _Box(0, 0, WIDTH, HEIGHT, "page"),
-        Words(EDGE, 64, "lengthwise", 21, "sound", bold=True),
-        Words(WIDTH - EDGE, 64, card.about, 21, "quiet", anchor="end"),
-        _fitted(Words(EDGE, 126, card.title, 52, bold=True), WIDTH - 2 * EDGE),
-        *(Words(EDGE, 172 + 32 * index, line, 25, "quiet") for index, line in enumerate(says)),
-        _fitted(Words(EDGE, HEIGHT - 26, card.small, 15, "quiet"), 910),
-        Words(WIDTH - EDGE, HEIGHT - 26, "pale: 95 % interval", 15, "quiet", anchor="end"),
+        _Words(EDGE, 64, "lengthwise", 21, "sound", bold=True),
+        _Words(WIDTH - EDGE, 64, card.about, 21, "quiet", anchor="end"),
+        _fitted(_Words(EDGE, 126, card.title, 52, bold=True), WIDTH - 2 * EDGE),
+        *(_Words(EDGE, 172 + 32 * index, line, 25, "quiet") for index, line in enumerate(says)),
+        _fitted(_Words(EDGE, HEIGHT - 26, card.small, 15, "quiet"), 910),
+        _Words(WIDTH - EDGE, HEIGHT - 26, "pale: 95 % interval", 15, "quiet", anchor="end"),
     ]
     y = 172 + 32 * len(says)
     others = [58 + 32 * max(len(panel.lines) for panel in row) for row in card.rows[1:]]
@@ -136,7 +136,7 @@ def shapes(card: Card) -> list[_Box | Words]:
     return found
 
 
-def _fitted(words: Words, width: float) -> Words:
+def _fitted(words: _Words, width: float) -> _Words:
     """Made smaller, and then cut with a mark, where it does not fit."""
     letter, text = 0.66 if words.bold else 0.58, words.text
     most = int(2 * width / (letter * words.size))
@@ -144,13 +144,13 @@ def _fitted(words: Words, width: float) -> Words:
     return words._replace(text=text, size=min(words.size, width / (letter * max(1, len(text)))))
 
 
-def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Iterator[_Box | Words]:
+def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Iterator[_Box | _Words]:
     wide, two = width > WIDTH / 2, any(line.side for line in panel.lines)
     if panel.heading:
-        yield Words(x, y + 20, panel.heading, 19, "quiet")
+        yield _Words(x, y + 20, panel.heading, 19, "quiet")
         y, height = y + 34, height - 44
     if not panel.lines:
-        yield Words(x, y + 24, "not measured", 18)
+        yield _Words(x, y + 24, "not measured", 18)
         return
     pitch = min((height - 34 * bool(panel.ticks)) / len(panel.lines), 96)
     bar, size = min(0.62 * pitch, 52), 22 if two else 25 if wide else min(18, 0.9 * pitch)
@@ -171,24 +171,24 @@ def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Ite
         known = line.value is not None
         yield from _bar(line, left, middle - bar / 2, bar, scale)
         why = textwrap.wrap("" if known else line.small, 70, max_lines=2, placeholder=" …")
-        yield from (Words(left + 14, middle - 3 + 20 * n, text, 15, "quiet") for n, text in enumerate(why))
-        yield Words(left - 12, middle + 6, line.side, 17, "quiet", anchor="end")
+        yield from (_Words(left + 14, middle - 3 + 20 * n, text, 15, "quiet") for n, text in enumerate(why))
+        yield _Words(left - 12, middle + 6, line.side, 17, "quiet", anchor="end")
         if not (two and index % 2):
-            yield Words(x, middle + 7, line.label, size)
+            yield _Words(x, middle + 7, line.label, size)
         if two or not wide:
-            yield Words(end - small, middle + 7, line.text, size, bold=True, anchor="end")
-            yield Words(end, middle + 7, line.small if known else "", 15, "quiet", anchor="end")
+            yield _Words(end - small, middle + 7, line.text, size, bold=True, anchor="end")
+            yield _Words(end, middle + 7, line.small if known else "", 15, "quiet", anchor="end")
         else:
-            yield Words(
+            yield _Words(
                 end, middle + (2 if known else 11), line.text, 34 if known else 28, "text", True, "end"
             )
-            yield Words(end, middle + 25, line.small if known else "", 17, "quiet", anchor="end")
+            yield _Words(end, middle + 25, line.small if known else "", 17, "quiet", anchor="end")
     for tick in panel.ticks:
         below = y + pitch * len(panel.lines) + 20
-        yield Words(left + scale * tick, below, f"{tick:,}", 17, "quiet", anchor="middle")
+        yield _Words(left + scale * tick, below, f"{tick:,}", 17, "quiet", anchor="middle")
 
 
-def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[_Box | Words]:
+def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterator[_Box | _Words]:
     if line.value is None:
         yield _Box(x, y, scale * line.end, height, "page")
         yield _Box(x, y, scale * line.end, height, "quiet", frame=True)
@@ -210,10 +210,10 @@ def _bar(line: Line, x: float, y: float, height: float, scale: float) -> Iterato
         begin, end = max(high, scale * line.again[0]), scale * line.again[1]
         yield _Box(x + begin, y, max(0.0, end - begin), height, line.tone, PALE)
         if end - begin > 60:
-            yield Words(x + (begin + end) / 2, y + height / 2 + 5, "again", 15, anchor="middle")
+            yield _Words(x + (begin + end) / 2, y + height / 2 + 5, "again", 15, anchor="middle")
 
 
-def svg(drawing: Sequence[_Box | Words], alt: str) -> str:
+def svg(drawing: Sequence[_Box | _Words], alt: str) -> str:
     """The picture as SVG."""
     light, dark = ("".join(f".{tone}{{color:{pair[n]}}}" for tone, pair in TONES.items()) for n in (0, 1))
     parts = [
@@ -223,7 +223,7 @@ def svg(drawing: Sequence[_Box | Words], alt: str) -> str:
     ]
     for each in drawing:
         place = f'class="{each.tone}" x="{each.x:.6g}" y="{each.y:.6g}"'
-        if isinstance(each, Words):
+        if isinstance(each, _Words):
             weight = ' font-weight="700"' if each.bold else ""
             look = f'font-size="{each.size:.3g}" text-anchor="{each.anchor}" fill="currentColor"{weight}'
             parts += [f"<text {place} {look}>{escape(each.text)}</text>"] if each.text else []
@@ -235,7 +235,7 @@ def svg(drawing: Sequence[_Box | Words], alt: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def png(drawing: Sequence[_Box | Words], *, dark: bool = False) -> bytes:
+def png(drawing: Sequence[_Box | _Words], *, dark: bool = False) -> bytes:
     """The picture as PNG."""
     need("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -15,7 +15,7 @@ from lengthwise.report import tables
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
-from lengthwise.report.sentence import Said, said
+from lengthwise.report.sentence import said
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_metrics, read_results
 from lengthwise.samples import of_this_version
@@ -60,7 +60,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     says = [said(run.results) for run in runs]
     title, lead = says[0].sentence, says[0].more
     if len(runs) > 1:
-        title, lead = _ranked(runs, says), [each.sentence for each in says]
+        title, lead = _ranked(runs, [each.numbers for each in says]), [each.sentence for each in says]
     partial = [run.label for run in runs if run.results.partial]
     notices = [
         f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
@@ -170,9 +170,9 @@ def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
     return [picture for picture in pictures if picture is not None]
 
 
-def _ranked(runs: Sequence[_Run], says: Sequence[Said]) -> str:
+def _ranked(runs: Sequence[_Run], numbers: Sequence[Sequence[Row]]) -> str:
     """The runs by the first number of their sentences, where all have the same, from the greatest."""
-    firsts = {run.label: says.numbers[0] for run, says in zip(runs, says, strict=True) if says.numbers}
+    firsts = {run.label: own[0] for run, own in zip(runs, numbers, strict=True) if own}
     places = {row.place for row in firsts.values()}
     if len(firsts) < len(runs) or len(places) > 1:
         return f"{len(runs)} runs: {', '.join(run.label for run in runs)}"

@@ -21,7 +21,7 @@ CHANGES = ("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "rope_sc
 """Settings of a subject that its name does not say."""
 
 
-class Said(NamedTuple):
+class _Said(NamedTuple):
     """What a run says."""
 
     sentence: str
@@ -31,24 +31,24 @@ class Said(NamedTuple):
     """Sentences that explain it."""
 
 
-def said(results: Results) -> Said:
+def said(results: Results) -> _Said:
     """The sentence of a run: what was measured, and what was found. Without an answer it names no numbers."""
     name = f"{subject_of(results)}{' (partial)' if results.partial else ''}"
     if results.kind == "difference":
         beyond = [row for row in results.rows if row.beyond_noise]
-        return Said(f"{name}: {results.notes[0]}", beyond)
+        return _Said(f"{name}: {results.notes[0]}", beyond)
     tasks = tasks_in_order(row.task for row in results.rows)
     parts = [part for task in tasks if (part := _part(task, results))]
     if not parts:
-        return Said(f"{name}: {results.kind}, {len(results.rows)} numbers.")
-    return Said(
+        return _Said(f"{name}: {results.kind}, {len(results.rows)} numbers.")
+    return _Said(
         f"{name}: {'; '.join(part.sentence for part in parts)}.",
         [row for part in parts for row in part.numbers],
         [text for part in parts for text in part.more],
     )
 
 
-def _part(task: str, results: Results) -> Said | None:
+def _part(task: str, results: Results) -> _Said | None:
     rows = [
         row for row in results.rows if row.task == task and row.value is not None and row.reference is None
     ]
@@ -126,14 +126,14 @@ USED = {
 }
 
 
-def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
+def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     # What only one verb needs is not loaded to answer for others.
     from lengthwise.report.comparison_evidence import evidence
     from lengthwise.report.comparison_verdict import verdict, words_of
 
     seen = evidence(rows)
     if seen is None:
-        return Said("no difference was measured")
+        return _Said("no difference was measured")
     words = words_of(rows, seen)
     difference = next(
         row for row in rows if row.is_whole and (row.metric, row.length) == ("difference", words["longest"])
@@ -146,19 +146,19 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
         apart = f"{words['whole']} nats per token apart, from a token that moves with the window"
     decided = seen.pattern not in ("undecided", "unstable")
     kept = [row for row in rows if row.metric == "benefit_kept"] if decided else []
-    return Said(f"{apart}; {USED[seen.use]}" if decided else apart, [difference, *kept], verdict(rows))
+    return _Said(f"{apart}; {USED[seen.use]}" if decided else apart, [difference, *kept], verdict(rows))
 
 
-def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> Said:
+def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> _Said:
     from lengthwise.report.limit_answer import limit_answers
 
     answers = limit_answers(rows, config)
     numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
     named = [numbers[metric] for metric in ("sound_up_to", "used_up_to", "tolerance") if metric in numbers]
-    return Said("; ".join(each.short for each in answers), named, [each.whole for each in answers])
+    return _Said("; ".join(each.short for each in answers), named, [each.whole for each in answers])
 
 
-def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
+def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     curve, agree = curve_of(rows, "jeffreys"), curve_of(rows, "top1_agreement")
     last = curve[-1]
     kept = f", and {percent(agree[-1].value or 0, 1)} keep their most likely token" if agree else ""
@@ -167,7 +167,7 @@ def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
         f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement){kept}"
     )
     sce = sce_sentence(rows)
-    return Said(sentence, [last, *agree[-1:]], [sce] if sce else [])
+    return _Said(sentence, [last, *agree[-1:]], [sce] if sce else [])
 
 
 def sce_sentence(rows: Sequence[Row]) -> str | None:
@@ -182,7 +182,7 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
     )
 
 
-def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
+def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     curve, perplexities = curve_of(rows, "loss"), curve_of(rows, "perplexity")
     first, last, best = curve[0], curve[-1], min(curve, key=lambda row: row.value or 0.0)
     text = f"at {last.length} tokens the loss is {row_text(last)} nats per token"
@@ -191,10 +191,10 @@ def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
         change = (last.value or 0.0) - (first.value or 0.0)
         text += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
     more = [] if best is last else [f"It is lowest at {best.length} tokens: {_value(best)}."]
-    return Said(text, [last, *perplexities[-1:]], more)
+    return _Said(text, [last, *perplexities[-1:]], more)
 
 
-def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
+def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     numbers = {row.metric: row for row in rows}
     text = "no token of these texts is key"
     if "longppl" in numbers:
@@ -202,10 +202,10 @@ def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     if "key_share" in numbers and "loss_key" in numbers:
         text += f" ({numbers['loss_key'].n} key tokens, {percent(numbers['key_share'].value or 0, 1)} of all)"
     text += f"; the perplexity of all tokens is {row_text(numbers['perplexity'])}"
-    return Said(text, [numbers[name] for name in ("longppl", "perplexity") if name in numbers])
+    return _Said(text, [numbers[name] for name in ("longppl", "perplexity") if name in numbers])
 
 
-def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
+def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     values = {row.metric: row for row in rows}
     names = {"cross_entropy": "cross entropy", "entropy": "entropy part", "jeffreys": "Jeffreys part"}
     ends = {
@@ -217,16 +217,16 @@ def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> Said:
     n = max(row.n or 1 for row in rows)
     steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
     sentence = f"from {steps}, in nats per token, {', '.join(parts)}"
-    return Said(sentence, [row for pair in ends.values() for row in pair], ["Each step sees other text."])
+    return _Said(sentence, [row for pair in ends.values() for row in pair], ["Each step sees other text."])
 
 
-def _kept(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
+def _kept(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said | None:
     losses = curve_of(rows, "loss")
     numbers = ", ".join(f"{row_text(row)} at {row.length} tokens" for row in losses)
-    return Said(f"predictions are kept, with a loss of {numbers}", losses)
+    return _Said(f"predictions are kept, with a loss of {numbers}", losses)
 
 
-def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
+def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said | None:
     ours = [row for row in score_rows(rows) if row.depth is None]
     if not ours:
         return None
@@ -239,14 +239,14 @@ def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> Said | None:
     chance = next((f" (guessing gives {percent(r.value or 0)})" for r in rows if r.metric == "chance"), "")
     lengths = [row for row in rows if row.metric == "effective_length"]
     more = [f"Effective length: {tokens_text(row)}." for row in lengths]
-    return Said(
+    return _Said(
         f"{ours[0].task} {metric.replace('_', ' ')} {scores}{chance}",
         [*ours, *lengths],
         more,
     )
 
 
-SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], Said | None]]] = {
+SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], _Said | None]]] = {
     "misalignment": ("jeffreys", _misalignment),
     "perplexity": ("loss", _perplexity),
     "limit": ("tolerance", _limit),

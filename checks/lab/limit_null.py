@@ -10,13 +10,14 @@ in how far its predictions hold. The truth is where the curve of ten thousand su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.measure.limit_headlines import Headline, SoundCurve, UsedCurve
+from lengthwise.measure.limit_headlines import Headline, sound_headline, used_headline
 
 DOCUMENTS = (1, 2, 3, 4, 8)
 MOST_NUMBERS, LEAST_COVERED = 0.05, 0.93
@@ -26,11 +27,13 @@ Drawn = Callable[[int, Generator], NDArray[np.float64]]
 
 _DISTANCES = (128, 161, 203, 256, 323, 406, 512, 645, 813, 1024, 1290, 1625, 2048, 2580, 3251, 4096)
 _INSIDE = _DISTANCES[:15:2]
-USED = UsedCurve(_DISTANCES, _INSIDE, inside_from=512, near=10, share=0.1)
+_START, _BINS, _WIDTH = 512, 60, 128
+LIMIT = SimpleNamespace(
+    sizes=(4160, 1024, _WIDTH), distances=_DISTANCES, inside=(_START, _INSIDE), tolerance=0.1, share=0.1
+)
+USED, SOUND = partial(used_headline, LIMIT), partial(sound_headline, LIMIT)
 _is_beginning = np.arange(len(_DISTANCES) + len(_INSIDE)) < len(_DISTANCES)
-_start = np.where(_is_beginning, 0, USED.inside_from)
-_BINS, _WIDTH = 60, 128
-SOUND = SoundCurve(1024, _WIDTH, 0.1)
+_start = np.where(_is_beginning, 0, _START)
 
 
 def _used(benefit: Callable[[NDArray[Any], NDArray[np.float64]], Any], *, heavy: bool = False) -> Drawn:
@@ -64,7 +67,7 @@ NULLS: Mapping[str, Drawn] = {
     "no benefit, heavy tails": _used(lambda places, _: 0.0 * places, heavy=True),
     "a benefit of 0.01": _used(lambda places, _: 0.01 + 0.0 * places),
 }
-CURVES: Mapping[str, tuple[SoundCurve | UsedCurve, Drawn]] = {
+CURVES: Mapping[str, tuple[Callable[..., Headline], Drawn]] = {
     "used, up to an edge": (USED, _used(lambda places, own: 3 * own * (places <= 1500))),
     "used, less and less": (USED, _used(lambda places, own: 3 * own * np.exp(-places / 650))),
     "used, a little": (USED, _used(lambda places, own: 0.4 * own * (places <= 1500))),
@@ -84,14 +87,14 @@ CURVES: Mapping[str, tuple[SoundCurve | UsedCurve, Drawn]] = {
 
 def numbers(name: str, documents: int, *, runs: int) -> float:
     """The share of runs of a null that give a number."""
-    found = (USED.headline(NULLS[name](documents, np.random.default_rng(run))) for run in range(runs))
+    found = (USED(NULLS[name](documents, np.random.default_rng(run))) for run in range(runs))
     return sum(head.value is not None for head in found) / runs
 
 
 def coverage(name: str, documents: int, *, runs: int) -> tuple[int, int]:
     """How many runs give a number, and how many of these an interval that holds the truth."""
     curve, drawn = CURVES[name]
-    heads = [curve.headline(drawn(documents, np.random.default_rng(run))) for run in range(runs)]
+    heads = [curve(drawn(documents, np.random.default_rng(run))) for run in range(runs)]
     given = [head for head in heads if head.value is not None]
     return len(given), sum(head.low <= _truth(name) <= head.high for head in given)
 
@@ -101,7 +104,7 @@ def _truth(name: str) -> float:
     curve, drawn = CURVES[name]
     # The mean of so many documents, three times: documents that do not differ.
     mean = drawn(10_000, np.random.default_rng(10**6)).mean(axis=0)
-    head: Headline = curve.headline(np.stack([mean] * 3))
+    head: Headline = curve(np.stack([mean] * 3))
     assert head.value is not None
     return head.value
 

@@ -1,10 +1,18 @@
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from checks.lab.limit_null import CURVES, NULLS, coverage, numbers
-from lengthwise.measure.limit_headlines import Headline, SoundCurve, UsedCurve, crossing, last_argmin
+from lengthwise.measure.limit_headlines import (
+    Headline,
+    crossing,
+    last_argmin,
+    sound_headline,
+    used_estimate,
+    used_headline,
+)
 
 
 def isotonic(curve: np.ndarray) -> np.ndarray:
@@ -59,11 +67,11 @@ def test_a_single_bad_bin_of_one_document_does_not() -> None:
 def used(*benefits: list[float], inside: list[float] | None = None) -> Headline:
     """Documents of one target each, at distances of 10, 20, 40, 80, and, of a passage from 10 on, 10 and 40."""
     inside = [1.0, 1.0] if inside is None else inside
-    known = UsedCurve((10, 20, 40, 80), (10, 40), 10, near=2, share=0.1)
+    known = SimpleNamespace(sizes=(100, 20, 8), distances=(10, 20, 40, 80), inside=(10, (10, 40)), share=0.1)
     totals = np.array([[0.0] * 6 + each + inside + [1.0] for each in benefits])
-    found = known.headline(totals)
+    found = used_headline(known, totals)
     if found.value is not None:
-        [alone] = known.estimate(totals.sum(axis=0, keepdims=True), head=found)
+        [alone] = used_estimate(known, totals.sum(axis=0, keepdims=True), head=found)
         assert alone == pytest.approx(found.value)
     return found
 
@@ -101,7 +109,8 @@ def test_what_is_inside_must_be_used_too_where_the_beginning_is() -> None:
 def test_documents_that_exclude_nothing_give_no_number() -> None:
     """One is far above the tolerance from the beginning, one far below, one at it."""
     totals = np.array([[2.0] * 12 + [1], [-1.0] * 12 + [1], [0.8] * 12 + [1]])
-    assert SoundCurve(64, 8, 0.1).headline(totals).value is None
+    known = SimpleNamespace(sizes=(160, 64, 8), tolerance=0.1)
+    assert sound_headline(known, totals).value is None
 
 
 @pytest.mark.parametrize("name", NULLS)

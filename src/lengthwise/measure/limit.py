@@ -27,8 +27,10 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
-from lengthwise.measure.limit_rows import LimitNumbers
-from lengthwise.measure.measurement import About, Item, Record, check_passage, in_groups
+from lengthwise.measure.limit_rows import limit_notes, limit_rows, limit_statistics
+from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, check_passage, in_groups
+from lengthwise.measure.statistics import Statistic
+from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
 from lengthwise.subjects.reading import Branch, Predictor, Reader, Reading
 from lengthwise.text import view
@@ -49,7 +51,7 @@ _MOST_ELSEWHERE = 0.5
 """The share of a passage that may occur elsewhere in its window."""
 
 
-class Limit(LimitNumbers):
+class Limit(WindowMeasurement):
     """Where does the useful context end, on this text?
 
     Two numbers, without labels. Sound: up to this length all context predicts no worse than its most recent tokens
@@ -281,6 +283,19 @@ class Limit(LimitNumbers):
         whole, repeated = read.losses, read.branches
         by_start = sorted(zip(asked, repeated, strict=True), key=lambda each: (each[0][1], each[0][0]))
         return whole, [each.sum().item() for _, each in by_start]
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The two limits, their levels and their curves."""
+        return limit_statistics(self, records)
+
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers; both limits have a value only where the documents support it."""
+        return limit_rows(self, super().rows(statistics, records), statistics, records)
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """What the two numbers mean, and what every measurement says."""
+        own = limit_notes(self, model.max_positions, items, results)
+        return own + super().notes(model, other, items, results)
 
 
 def told_elsewhere(ids: NDArray[Any], start: int, size: int, scored: int) -> float:

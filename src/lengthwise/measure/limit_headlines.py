@@ -11,6 +11,8 @@ level, so a single bad bin does not count and no smoothing width needs choosing.
 A stretch that is clearly beyond the level ends the curve, whatever comes after it: one last crossing does not decide.
 The interval inverts a test: it holds each k whose S(k) is not clearly above the least. Clear is Student's t over the
 documents, which holds for few of them too; a bootstrap of four documents cannot leave their range.
+
+`limit` is the `Limit` with its `sizes`, `distances`, `inside`, `tolerance` and `share`, of resolved settings.
 """
 
 from __future__ import annotations
@@ -117,98 +119,96 @@ class Headline:
         return self if kept else replace(self, value=None, gap=None, again=None, beginning=None)
 
 
-@dataclass(frozen=True)
-class SoundCurve:
-    """Totals [D, B + 1]: the summed excess of each bin of `width` rows, the first after `start`; the windows."""
+def sound_headline(limit: Any, totals: NDArray[np.float64]) -> Headline:
+    """`sound_up_to` with its interval.
 
-    start: int
-    width: int
-    tolerance: float
-
-    def headline(self, totals: NDArray[np.float64]) -> Headline:
-        """The number with its interval."""
-        beyond = totals[:, :-1] - self.tolerance * self.width * totals[:, -1:]
-        places = self.start + self.width * np.arange(beyond.shape[1] + 1)
-        found, bins = crossing(beyond), beyond.shape[1]
-        # Between two bins the true place lies within one bin of the edge.
-        low, high = max(found.low - 1, 0), min(found.high + 1, bins)
-        head = _headline(found, places, (places[low], places[high]), begins=places, ends=places)
-        return head.supported(len(totals), some_end=low > 0 or high < bins)
-
-    def estimate(self, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
-        """The number of R samples [R, B + 1], from the part of the curve that `head` is of."""
-        excess = totals[:, : head.stop] / (totals[:, -1:] * self.width)
-        return self.start + self.width * _crossings(excess - self.tolerance).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class UsedCurve:
-    """Totals [D, 2 (K + H) + 1]: losses after the same passage, then after a different one, and the targets.
-
-    Of the passage at the beginning at K `distances`, then of the one from `inside_from` on at H distances `inside`.
+    Totals are [D, B + 1]: the summed excess of each bin of rows, the first after the reference; the windows.
     """
+    _, start, width = limit.sizes
+    beyond = totals[:, :-1] - limit.tolerance * width * totals[:, -1:]
+    places = start + width * np.arange(beyond.shape[1] + 1)
+    found, bins = crossing(beyond), beyond.shape[1]
+    # Between two bins the true place lies within one bin of the edge.
+    low, high = max(found.low - 1, 0), min(found.high + 1, bins)
+    head = _headline(found, places, (places[low], places[high]), begins=places, ends=places)
+    return head.supported(len(totals), some_end=low > 0 or high < bins)
 
-    distances: Sequence[int]
-    inside: Sequence[int]
-    inside_from: int
-    near: int
-    """The first of the distances that count as nearby."""
-    share: float
 
-    def benefits(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Nats a token at every distance: [R, K + H]."""
-        count = totals.shape[1] // 2
-        return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
+def sound_estimate(limit: Any, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
+    """The number of R samples [R, B + 1], from the part of the curve that `head` is of."""
+    _, start, width = limit.sizes
+    excess = totals[:, : head.stop] / (totals[:, -1:] * width)
+    return start + width * _crossings(excess - limit.tolerance).astype(np.float64)
 
-    def nearby(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean benefit nearby: [R]."""
-        return self.benefits(totals)[:, : self.near].mean(axis=1)
 
-    def nearby_interval(self, totals: NDArray[np.float64]) -> tuple[float, float] | tuple[None, None]:
-        """Its interval from totals by document; it is above LEAST_BENEFIT where the benefit counts."""
-        count, targets = len(totals), totals[:, -1]
-        if count < 2:
-            return None, None
-        mean = float(self.nearby(totals.sum(axis=0, keepdims=True))[0])
-        away = (self.nearby(totals) - mean) * targets / targets.mean()
-        error = students_t(1 - _NEARBY_TAIL, count - 1) * float(away.std(ddof=1)) / math.sqrt(count)
-        return mean - error, mean + error
+def nearby_distances(limit: Any) -> int:
+    """How many of the distances count as nearby: those up to the reference."""
+    return max(1, sum(distance <= limit.sizes[1] for distance in limit.distances))
 
-    def level(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The benefit from which context counts as used: [R]."""
-        return np.maximum(self.share * self.nearby(totals), LEAST_BENEFIT)
 
-    def headline(self, totals: NDArray[np.float64]) -> Headline:
-        """The number with its interval."""
-        documents, count, last = len(totals), len(self.distances), self.distances[-1]
-        # Sums, so that a document with more windows counts more.
-        benefits, targets = self.benefits(totals) * totals[:, -1:], totals[:, -1:]
-        nearby = benefits[:, : self.near].mean(axis=1, keepdims=True)
-        least, _ = self.nearby_interval(totals)
-        if least is None or least <= LEAST_BENEFIT:
-            return Headline(None, 0.0, last, False, count)
-        by_share = self.share * nearby.sum() >= LEAST_BENEFIT * targets.sum()
-        beyond = (self.share * nearby if by_share else LEAST_BENEFIT * targets) - benefits
-        head = _on_grid(crossing(beyond[:, :count]), self.distances)
-        # Where the beginning is no longer used, what is inside shows nothing of an end.
-        asked = sum(self.inside_from + distance <= (head.value or 0) for distance in self.inside)
-        if asked:
-            within = crossing(beyond[:, count : count + asked])
-            inside = _on_grid(within, self.inside)
-            if within.high < asked:
-                head = replace(inside, open=False, gap=None, again=None, beginning=head.value)
-            elif within.low < asked:
-                head = replace(head, low=min(head.low, inside.low))
-        return head.supported(documents, some_end=head.low > 0 or head.high < last)
+def _benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Nats a token at every distance, [R, K + H], from the totals of `used_headline`."""
+    count = totals.shape[1] // 2
+    return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
 
-    def estimate(self, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
-        """The number of R samples, from the part of the curve that `head` is of; NaN without a benefit nearby."""
-        inside = head.beginning is not None
-        first = len(self.distances) if inside else 0
-        benefits = self.benefits(totals)[:, first : first + head.stop]
-        places = _places(self.inside if inside else self.distances)
-        found = places[_crossings(self.level(totals)[:, None] - benefits)]
-        return np.where(self.nearby(totals) >= LEAST_BENEFIT, found, np.nan)
+
+def benefit_nearby(limit: Any, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean benefit nearby: [R]."""
+    return _benefits(totals)[:, : nearby_distances(limit)].mean(axis=1)
+
+
+def nearby_interval(limit: Any, totals: NDArray[np.float64]) -> tuple[float, float] | tuple[None, None]:
+    """Its interval from totals by document; it is above LEAST_BENEFIT where the benefit counts."""
+    count, targets = len(totals), totals[:, -1]
+    if count < 2:
+        return None, None
+    mean = float(benefit_nearby(limit, totals.sum(axis=0, keepdims=True))[0])
+    away = (benefit_nearby(limit, totals) - mean) * targets / targets.mean()
+    error = students_t(1 - _NEARBY_TAIL, count - 1) * float(away.std(ddof=1)) / math.sqrt(count)
+    return mean - error, mean + error
+
+
+def used_level(limit: Any, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The benefit from which context counts as used: [R]."""
+    return np.maximum(limit.share * benefit_nearby(limit, totals), LEAST_BENEFIT)
+
+
+def used_headline(limit: Any, totals: NDArray[np.float64]) -> Headline:
+    """`used_up_to` with its interval.
+
+    Totals are [D, 2 (K + H) + 1]: losses after the same passage, then after a different one, and the targets. Of the
+    passage at the beginning at K distances, then of the one inside at H distances.
+    """
+    (start, inside_distances), distances = limit.inside, limit.distances
+    documents, count, last = len(totals), len(distances), distances[-1]
+    # Sums, so that a document with more windows counts more.
+    benefits, targets = _benefits(totals) * totals[:, -1:], totals[:, -1:]
+    nearby = benefits[:, : nearby_distances(limit)].mean(axis=1, keepdims=True)
+    least, _ = nearby_interval(limit, totals)
+    if least is None or least <= LEAST_BENEFIT:
+        return Headline(None, 0.0, last, False, count)
+    by_share = limit.share * nearby.sum() >= LEAST_BENEFIT * targets.sum()
+    beyond = (limit.share * nearby if by_share else LEAST_BENEFIT * targets) - benefits
+    head = _on_grid(crossing(beyond[:, :count]), distances)
+    # Where the beginning is no longer used, what is inside shows nothing of an end.
+    asked = sum(start + distance <= (head.value or 0) for distance in inside_distances)
+    if asked:
+        within = crossing(beyond[:, count : count + asked])
+        inside = _on_grid(within, inside_distances)
+        if within.high < asked:
+            head = replace(inside, open=False, gap=None, again=None, beginning=head.value)
+        elif within.low < asked:
+            head = replace(head, low=min(head.low, inside.low))
+    return head.supported(documents, some_end=head.low > 0 or head.high < last)
+
+
+def used_estimate(limit: Any, totals: NDArray[np.float64], *, head: Headline) -> NDArray[np.float64]:
+    """The number of R samples, from the part of the curve that `head` is of; NaN without a benefit nearby."""
+    grid = limit.distances if head.beginning is None else limit.inside[1]
+    first = 0 if head.beginning is None else len(limit.distances)
+    benefits = _benefits(totals)[:, first : first + head.stop]
+    found = _places(grid)[_crossings(used_level(limit, totals)[:, None] - benefits)]
+    return np.where(benefit_nearby(limit, totals) >= LEAST_BENEFIT, found, np.nan)
 
 
 def _crossings(beyond: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.task import DoesNotFit
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from tests.evaluation.longbench_files import needs_lm_eval, official

@@ -7,7 +7,7 @@ import pytest
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Limit, LongPpl, Measurement, Misalignment, Perplexity
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from tests.served.stub import Stub

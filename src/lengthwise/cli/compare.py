@@ -15,9 +15,8 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
 from lengthwise.measure.difference import difference_of_runs
-from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.repeated_windows import KeptPredictions
-from lengthwise.measure.runner import run
+from lengthwise.measure.runner import plan_run, run
 from lengthwise.runs import read_run
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
 from lengthwise.yaml_text import each_once, override

@@ -242,13 +242,11 @@ def _measuring(kind: type[Measurement]) -> Callable[..., int | None]:
             from lengthwise.cli import gates
 
             limits = gates.limits(fail_above, metric=kind.about.fail_above or "", junit=junit)
-        if output.dry_run:
-            from lengthwise.measure.dry_run import plan_run
+        from lengthwise.measure.runner import plan_run, run
 
+        if output.dry_run:
             print_plan(plan_run(measurement, subject), as_json=output.as_json)
             return None
-        from lengthwise.measure.runner import run
-
         return show(partial(run, measurement, subject), output, limits, junit)
 
     verb.__doc__ = kind.__doc__

@@ -7,12 +7,12 @@ comparison): the name of a model, which is loaded as the first one is, or a side
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
 from lengthwise.text import Corpus, TokenDocuments, as_corpus
 
@@ -187,3 +187,22 @@ def name_of(measurement: Measurement, subject: Subject) -> str:
         shown = ", ".join(f"{key}={getattr(side, key)}" for key in own)
         names.append(f"{side.model} ({shown})" if shown else side.model)
     return " against ".join(names)
+
+
+def text_facts(text: Any, documents: TokenDocuments | None, items: Sequence[Item]) -> dict[str, Any]:
+    """What a result records of its text, whose `documents` are the part that the items were made from."""
+    facts: dict[str, Any] = {}
+    left_out: dict[str, int] = {}
+    if isinstance(text, Corpus):
+        facts |= text.facts
+        left_out |= text.left_out
+    if documents is not None:
+        facts |= {
+            "corpus": documents.corpus,
+            "corpus_fingerprint": documents.corpus_fingerprint,
+            "tokenizer_fingerprint": documents.tokenizer_fingerprint,
+            "documents": len(documents),
+            "tokens": documents.total_tokens,
+        }
+        left_out |= documents.left_out({item.stretch for item in items})
+    return facts | {"left_out": left_out} if facts else {}

@@ -1,6 +1,4 @@
-"""Run a measurement: load, read, score, keep, summarise. What all measurements share is here, once.
-
-    run(Perplexity(lengths=(512, 1024)), "smollm2-135m", "books", out="runs/ppl")
+"""Run a measurement, or say what it would cost: load, read, score, keep, summarise. What all share is here, once.
 
 Finished items go to the log of the run folder one by one, from where a stopped run continues. The processes of
 torchrun share the batches; at the end each returns the results that rank 0 made.
@@ -12,6 +10,7 @@ import contextlib
 import json
 import time
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +80,7 @@ def run(
             model, how = as_model(subject), None
         second = given.open_second(measurement, model, how) if other is None else as_model(other)
         named = text is None or isinstance(text, str | Path)
-        prepared = Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
+        prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
         prepared.check()
         return prepared.results(folder, log)
 
@@ -119,7 +118,65 @@ def run(
         return results
 
 
-class Prepared:
+def check_run(
+    measurement: Measurement, model: ModelLike, text: TextLike | TokenDocuments | None = None
+) -> Corpus | TokenDocuments | None:
+    """Refuse what `run` would refuse before it reads the first item; the text, in tokens where those are enough.
+
+    UsageError, MissingError: as `run`.
+    """
+    from lengthwise.subjects import as_model
+
+    spec = given.named_subject(measurement, model, text)
+    given.check_second(measurement, spec, in_memory=True)
+    corpus, first = given.text_of(measurement, spec, text), as_model(model)
+    named = text is None or isinstance(text, str | Path)
+    other = given.open_second(measurement, first, None)
+    prepared = _Prepared(measurement, spec, corpus, first, other, cache=named)
+    prepared.check()
+    return corpus if measurement.reads != "tokens" else prepared.documents
+
+
+def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
+    """What `--dry-run` shows: settings, text, items, tokens, memory and time.
+
+    Loads the tokenizer and the text, but no weights. What needs the model's configuration is None while an embedded
+    model or a .gguf file is not converted yet, what needs its tokenizer where only its shape is known. An endpoint
+    is asked what it can do, with a short prompt.
+
+    Raises:
+        UsageError, MissingError: the model, the text or a setting cannot work.
+    """
+    from lengthwise.subjects.plan import cost_of_sides, outline, unknown_cost_of
+
+    settings = {"kind": measurement.about.kind} | given.config_of(measurement, spec)
+    given.check_second(measurement, spec)
+    second = given.second_subject(measurement, spec)
+    sides = [spec] if second in (None, spec) else [spec, second]
+    unknown = unknown_cost_of(sides)
+    content = given.text_of(measurement, spec, None)
+    if unknown is not None:
+        return {"settings": settings, **unknown}
+    model = outline(spec)
+    other = model if len(sides) == 1 else outline(sides[1], tokenizer=model.tokenizer)
+    prepared = _Prepared(measurement, spec, content, model, other, cache=True)
+    facts: dict[str, Any] = {}
+    if (read := prepared.documents) is not None:
+        facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
+    facts |= prepared.measurement.plan(prepared.items)
+    prepared.check()
+    cost = cost_of_sides(
+        sides,
+        tokens=facts["tokens_to_run"] // len(sides),
+        at_once=measurement.batch_size * prepared.longest,
+        longest=prepared.longest,
+        cached=measurement.about.caches * prepared.longest,
+        decoded=facts.get("decode_passes", 0),
+    )
+    return {"settings": settings, **facts, **cost}
+
+
+class _Prepared:
     """A measurement with its models, its text and its items: all that is decided before the first item is read."""
 
     def __init__(
@@ -144,6 +201,10 @@ class Prepared:
         else:
             self.items = self._items_of(text, cache=cache)
         self.longest = max(item.longest for item in self.items)
+
+    @cached_property
+    def _text_facts(self) -> dict[str, Any]:
+        return given.text_facts(self.text, self.documents, self.items)
 
     def _items_of(self, text: Corpus | TokenDocuments, *, cache: bool) -> list[Item]:
         """The items of a text, of which no more is tokenized than its windows need."""
@@ -196,7 +257,7 @@ class Prepared:
             return
         prints = {"model": self.model.fingerprint()}
         if self.text is not None:
-            prints["text"] = {"corpus": self._text_facts()["corpus_fingerprint"]}
+            prints["text"] = {"corpus": self._text_facts["corpus_fingerprint"]}
         if self.other is not self.model:
             prints["second model"] = self.other.fingerprint()
         if folder is not None:
@@ -249,7 +310,7 @@ class Prepared:
         rows = measurement.rows(statistics, list(records.values()))
         for each in self._models():
             each.check_unchanged()
-        text, name = self._text_facts(), given.name_of(measurement, self.spec)
+        text, name = self._text_facts, given.name_of(measurement, self.spec)
         about = model.describe()
         remarks = [*remarks_of(about), *([] if other is model else remarks_of(other.describe()))]
         found = Results(
@@ -278,21 +339,3 @@ class Prepared:
             *dict.fromkeys(remarks),
         ]
         return found
-
-    def _text_facts(self) -> dict[str, Any]:
-        """What a result records of its text."""
-        facts: dict[str, Any] = {}
-        left_out: dict[str, int] = {}
-        if isinstance(self.text, Corpus):
-            facts |= self.text.facts
-            left_out |= self.text.left_out
-        if self.documents is not None:
-            facts |= {
-                "corpus": self.documents.corpus,
-                "corpus_fingerprint": self.documents.corpus_fingerprint,
-                "tokenizer_fingerprint": self.documents.tokenizer_fingerprint,
-                "documents": len(self.documents),
-                "tokens": self.documents.total_tokens,
-            }
-            left_out |= self.documents.left_out({item.stretch for item in self.items})
-        return facts | {"left_out": left_out} if facts else {}

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.dry_run import check_run
-from lengthwise.measure.runner import run
+from lengthwise.measure.runner import check_run, run
 from lengthwise.training.sections import check_direction
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.settings import Subject
 from lengthwise.subjects.plan import (
     bytes_saved,

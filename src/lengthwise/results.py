@@ -1,7 +1,7 @@
 """The results contract: tidy rows with intervals, and where they came from.
 
-`results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`. `results_schema()`
-is the JSON schema, kept in `docs/reference/results.schema.json`.
+`results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`.
+`docs/reference/results.schema.json` is its JSON schema.
 """
 
 from __future__ import annotations
@@ -262,15 +262,6 @@ def percent(share: float, digits: int | None = 0) -> str:
     ('13 %', '12.5 %')
     """
     return f"{100 * share:g} %" if digits is None else f"{100 * share:.{digits}f} %"
-
-
-def results_schema() -> dict[str, Any]:
-    """The JSON schema of `results.json`, generated from the types above."""
-    schema = _ADAPTER.json_schema()
-    # Older versions of pydantic leave out what a class says of itself.
-    for part, kind in ((schema, Results), (schema["$defs"]["Row"], Row)):
-        part.setdefault("description", kind.__doc__)
-    return schema
 
 
 _ADAPTER = TypeAdapter(Results)

@@ -15,10 +15,12 @@ _PAGES = {
 
 
 def pages() -> dict[str, str]:
-    """File name below `docs/reference` -> the page, in Markdown."""
+    """File name below `docs/reference` -> the page, in Markdown, or the JSON schema."""
     made = {name: page() for name, page in _PAGES.items()}
     made |= {f"api/{name}": page for name, page in api_pages.pages().items()}
-    return {name: _marked(page) for name, page in made.items()}
+    return {name: _marked(page) for name, page in made.items()} | {
+        "results.schema.json": results_page.schema()
+    }
 
 
 def _marked(page: str) -> str:

@@ -1,12 +1,15 @@
-"""The fields of `results.json`, from the dataclasses that it is written from."""
+"""The fields of `results.json` and its JSON schema, from the dataclasses that it is written from."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
+from pydantic import TypeAdapter
+
 from lengthwise import runs
-from lengthwise.results import PLACE, SCHEMA_VERSION
+from lengthwise.results import PLACE, SCHEMA_VERSION, Results, Row
 from tools.reference.declared import Field, fields_of
 from tools.reference.words import code, plain, table, type_words
 
@@ -36,6 +39,15 @@ def page() -> str:
             table(columns, _rows(fields_of("lengthwise.results.Row"))),
         ]
     )
+
+
+def schema() -> str:
+    """The JSON schema."""
+    found = TypeAdapter(Results).json_schema()
+    # Older versions of pydantic leave out what a class says of itself.
+    for part, kind in ((found, Results), (found["$defs"]["Row"], Row)):
+        part.setdefault("description", kind.__doc__)
+    return json.dumps(found, indent=2) + "\n"
 
 
 def _files() -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.tables import Estimate, Table, cell_text, fitted, settings_table
+from lengthwise.report.tables import Estimate, Table, cell_text, settings_table
 from lengthwise.report.writers import to_csv, to_latex, to_markdown, to_rich
 from tests.report import made_rows as made
 
@@ -83,16 +83,6 @@ def test_long_texts_may_wrap() -> None:
     html = render_page("T", "", [Section(title="S", tables=[table])])
     assert '<td class="text" data-label="short" data-value="x">' in html
     assert '<td class="long"' in html
-
-
-def test_a_wide_table_is_laid_out_in_parts_that_fit_and_loses_no_cell() -> None:
-    rows = [["p", "c", *range(7)], ["q", "", *range(7, 14)], ["r", "", *range(14, 18), None, "", None]]
-    first, second = fitted(Table(columns=["place", "claim", *"abcdefg"], rows=rows, caption="C", notes=["n"]))
-    assert (first.columns, second.columns) == (["place, claim", *"abcd"], ["place, claim", *"efg"])
-    assert first.rows == [["p: c", 0, 1, 2, 3], ["q", 7, 8, 9, 10], ["r", 14, 15, 16, 17]]
-    assert second.rows == [["p: c", 4, 5, 6], ["q", 11, 12, 13]]
-    assert [(part.caption, part.notes) for part in (first, second)] == [("C", ()), ("", ["n"])]
-    assert fitted(TABLE) == [TABLE]
 
 
 def terminal(table: Table, width: int) -> str:

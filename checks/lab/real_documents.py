@@ -22,7 +22,7 @@ from checks.lab.weight_faults import in_bits
 from lengthwise.measure import Comparison, LongPpl, Perplexity, run
 from lengthwise.measure.difference import holm, measurement_of
 from lengthwise.measure.statistics import Statistic, estimate
-from lengthwise.report.comparison_use import used_alike
+from lengthwise.report.comparison_curve import used_alike
 from lengthwise.results import Results, Row
 from lengthwise.text import load_corpus
 

@@ -103,7 +103,7 @@ def use(results: Results, threshold: float) -> dict[str, Any]:
     A loss that is no more than documents differ by (after Holm, as the sentence on the use of far context has it) is
     not decided: of five sound comparisons of documents that differ, one would fail.
     """
-    from lengthwise.report.comparison_use import clear_benefits
+    from lengthwise.report.comparison_curve import clear_benefits
     from lengthwise.results import SIGNIFICANCE, percent
 
     clear = clear_benefits(results.rows)

@@ -11,9 +11,8 @@ from typing import Any
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
 from lengthwise.report.card_drawing import Card, Line, Panel, badge, line_words, markdown, png, shapes, svg
-from lengthwise.report.comparison_curve import difference_bins, tolerances_of
+from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
-from lengthwise.report.comparison_use import clear_benefits
 from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate

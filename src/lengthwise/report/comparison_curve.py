@@ -1,15 +1,18 @@
-"""The differences by position in the rows of `compare`: the curve, its tolerances, how it moves with the length."""
+"""The curves in the rows of `compare`: differences by position, benefits of passages that come again by distance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from lengthwise.measure.change_point import Stretch
-from lengthwise.report.comparison_use import value_of
-from lengthwise.results import Row
+from lengthwise.measure.statistics import clearly_beyond
+from lengthwise.results import SIGNIFICANCE, Row
 
 APART = 2.0
 """How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
+LOST = 0.1
+"""The share of a benefit from which on a change of it is called one."""
 
 
 def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
@@ -84,3 +87,45 @@ def moved(
         f"B is {f'equal to A in windows of {equal} tokens' if equal else 'equal to A at no length'}; in windows of "
         f"{unequal[-1]:,} tokens it differs from token {places[unequal[-1]]:,.0f} on."
     )
+
+
+def clear_benefits(rows: Sequence[Row]) -> list[tuple[int | None, int]]:
+    """(length, distance) where a repeated passage clearly helps A."""
+    benefits = [row for row in rows if row.metric == "benefit_a" and row.distance is not None]
+    return [(row.length, row.distance or 0) for row in clearly_beyond(benefits, 0.0)]
+
+
+def used_alike(rows: Sequence[Row]) -> tuple[Literal["less", "more", "alike", "not clear"], str]:
+    """Whether what is far back is used alike: one test a distance, corrected, and a change of some size."""
+    at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
+    clear = clear_benefits(rows)
+    if not clear:
+        few = max((row.documents or 0 for row in at.values()), default=0) < 2
+        why = "one document gives no intervals" if few else "repeated passages have no clear benefit for A"
+        return "not clear", f"Whether far context is used cannot be told: {why}."
+    for word, sign in (("less", -1.0), ("more", 1.0)):
+        moved = {
+            place: row
+            for place in clear
+            if (row := at["benefit_change", *place]).p_holm is not None
+            and row.p_holm < SIGNIFICANCE
+            and sign * value_of(row) > LOST * value_of(at["benefit_a", *place])
+        }
+        if moved:
+            worst, row = max(moved.items(), key=lambda each: sign * value_of(each[1]))
+            a, b = (value_of(at[f"benefit_{side}", *worst]) for side in "ab")
+            return word, (  # type: ignore[return-value]
+                f"B uses far context {word}: a passage {worst[1]:,} tokens back is worth {b:.2g} nats per token in "
+                f"place of {a:.2g} (p {row.p_holm:.2g} after Holm)."
+            )
+    far = max(clear, key=lambda place: place[1])
+    one, two = (value_of(at[f"benefit_{side}", *far]) for side in "ab")
+    worths = f"a passage {far[1]:,} tokens back is worth {one:.2g} nats per token to A and {two:.2g} to B"
+    if abs(two - one) > 2 * LOST * one:
+        return "not clear", f"Whether far context is used alike is not clear from so few documents: {worths}."
+    return "alike", f"Far context is used alike: {worths}."
+
+
+def value_of(row: Row | None, default: float = 0.0) -> float:
+    """That of a row, or the default where there is none."""
+    return default if row is None or row.value is None else row.value

@@ -11,8 +11,14 @@ from typing import Literal, NamedTuple
 
 from lengthwise.measure.change_point import Stretch, alike_again, best_split, mean
 from lengthwise.measure.pair_records import FLOORS
-from lengthwise.report.comparison_curve import APART, difference_curve, moved, tolerances_of
-from lengthwise.report.comparison_use import used_alike, value_of
+from lengthwise.report.comparison_curve import (
+    APART,
+    difference_curve,
+    moved,
+    tolerances_of,
+    used_alike,
+    value_of,
+)
 from lengthwise.results import SIGNIFICANCE, Row
 
 Kind = Literal[

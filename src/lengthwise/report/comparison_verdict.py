@@ -11,9 +11,8 @@ from typing import Any
 
 from lengthwise.measure.change_point import mean
 from lengthwise.report.comparison_causes import CAUSES, SIDES
-from lengthwise.report.comparison_curve import difference_curve, tolerances_of
+from lengthwise.report.comparison_curve import difference_curve, tolerances_of, used_alike
 from lengthwise.report.comparison_evidence import Evidence, Kind, evidence
-from lengthwise.report.comparison_use import used_alike
 from lengthwise.results import Row, percent
 
 LEAST_WARM = 0.02

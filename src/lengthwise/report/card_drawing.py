@@ -88,15 +88,28 @@ class Line(NamedTuple):
         return self._replace(value=row.value, text=text, small=small, low=row.ci_low, high=row.ci_high)
 
 
-class Panel(NamedTuple):
+class _Panel(NamedTuple):
     """Lines on one scale from 0 to `top`."""
 
     heading: str
     lines: Sequence[Line]
     top: float
-    ticks: Sequence[int] = ()
-    mark: float | None = None
+    ticks: Sequence[int]
+    mark: float | None
     """A value with a line through all bars."""
+
+
+def panel(heading: str, lines: Sequence[Line], *, mark: float | None = None) -> _Panel:
+    """Lines from 0 to the greatest of them, and to the mark."""
+    top = max([mark or 0.0, *(line.high or line.value or 0.0 for line in lines)], default=0.0) or 1.0
+    return _Panel(heading, [line._replace(end=line.end or top) for line in lines], top, (), mark)
+
+
+def token_panel(lines: Sequence[Line], mark: float | None) -> _Panel:
+    """Numbers of tokens, with ticks at multiples of a power of two."""
+    top = max(max(line.end, line.value or 0.0, line.high or 0.0) for line in lines)
+    step = next(2**power for power in range(60) if top <= 5 * 2**power)
+    return _Panel("", lines, top, range(0, int(top) + 1, step), mark)
 
 
 class Card(NamedTuple):
@@ -108,7 +121,7 @@ class Card(NamedTuple):
     sentence: str
     """The answer with every number: the alternative text."""
     verdict: str
-    rows: Sequence[Sequence[Panel]]
+    rows: Sequence[Sequence[_Panel]]
     """The first takes the room that the others leave."""
     small: str
     badge: str
@@ -131,7 +144,7 @@ def shapes(card: Card) -> list[_Box | _Words]:
     for row, height in zip(card.rows, [HEIGHT - 66 - y - sum(others), *others], strict=True):
         width = (WIDTH - 2 * EDGE + _GAP) / len(row)
         for index, panel in enumerate(row):
-            found += _panel(panel, EDGE + width * index, y, width - _GAP, height)
+            found += _panel_shapes(panel, EDGE + width * index, y, width - _GAP, height)
         y += height
     return found
 
@@ -144,7 +157,7 @@ def _fitted(words: _Words, width: float) -> _Words:
     return words._replace(text=text, size=min(words.size, width / (letter * max(1, len(text)))))
 
 
-def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> Iterator[_Box | _Words]:
+def _panel_shapes(panel: _Panel, x: float, y: float, width: float, height: float) -> Iterator[_Box | _Words]:
     wide, two = width > WIDTH / 2, any(line.side for line in panel.lines)
     if panel.heading:
         yield _Words(x, y + 20, panel.heading, 19, "quiet")

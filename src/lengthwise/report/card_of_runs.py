@@ -10,7 +10,18 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
-from lengthwise.report.card_drawing import Card, Line, Panel, badge, line_words, markdown, png, shapes, svg
+from lengthwise.report.card_drawing import (
+    Card,
+    Line,
+    badge,
+    line_words,
+    markdown,
+    panel,
+    png,
+    shapes,
+    svg,
+    token_panel,
+)
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
 from lengthwise.report.run_page import read_runs
@@ -71,13 +82,10 @@ def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> C
     names = [_name(run) for run in limits]
     groups = [_limit_lines(run, side) for run, side in zip(limits, sides, strict=True)]
     lines = [line for of_two in zip(*groups, strict=True) for line in of_two]
-    top = max(max(line.end, line.value or 0.0, line.high or 0.0) for line in lines)
-    step = next(2**power for power in range(60) if top <= 5 * 2**power)
-    mark = None if len(groups) > 1 else lines[0].value
-    rows = [[Panel("", lines, top, range(0, int(top) + 1, step), mark)]]
+    rows = [[token_panel(lines, None if len(groups) > 1 else lines[0].value)]]
     if comparisons:
         costs = zip(*(_cost(run) for run in comparisons), strict=True)
-        rows.append([_panel(heading, found) for heading, found in zip(_COST, costs, strict=True)])
+        rows.append([panel(heading, found) for heading, found in zip(_COST, costs, strict=True)])
     return Card(
         title=" against ".join(names[::-1]),
         about="effective context length",
@@ -196,12 +204,6 @@ def _against_base(base: Sequence[Line], new: Sequence[Line]) -> str:
     return f"Sound: {sound}. Used: {used}."
 
 
-def _panel(heading: str, lines: Sequence[Line], *, mark: float | None = None) -> Panel:
-    """Lines from 0 to the greatest of them, and to the mark."""
-    top = max([mark or 0.0, *(line.high or line.value or 0.0 for line in lines)], default=0.0) or 1.0
-    return Panel(heading, [line._replace(end=line.end or top) for line in lines], top, mark=mark)
-
-
 def _kept(rows: Sequence[Row]) -> list[Line]:
     """What B keeps of what a passage is worth to A, by distance; not known where A has no clear benefit."""
     clear, rows = clear_benefits(rows), [row for row in rows if row.metric == "benefit_kept"]
@@ -259,8 +261,8 @@ def _comparison(run: Results) -> Card:
         verdict=f"{verdict[:1].upper()}{verdict[1:]}.",
         rows=[
             [
-                _panel(f"Nats per token apart, by position{'' if some is apart else ' (some)'}", some),
-                _panel("What a repeated passage is still worth", _kept(run.rows), mark=1.0),
+                panel(f"Nats per token apart, by position{'' if some is apart else ' (some)'}", some),
+                panel("What a repeated passage is still worth", _kept(run.rows), mark=1.0),
             ]
         ],
         small=_small([run]),

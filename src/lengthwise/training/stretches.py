@@ -91,7 +91,7 @@ def pair_windows(
     tokens = data.map(_Tokens(tokenizer, text_field, assistant_only), remove_columns=others, **kinds)
     size = view.longest_stretch
     # As arrays too.
-    cut = tokens.with_format("numpy").map(
+    cut: Any = tokens.with_format("numpy").map(
         _Stretches(size, packing), batched=True, batch_size=max(1000, size), **kinds
     )
     cut, lengths = cut.with_format(None), row_lengths(tokens)

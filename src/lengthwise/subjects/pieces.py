@@ -82,10 +82,10 @@ class PieceReader:
             self._ids = ids if self._ids is None else torch.cat([self._ids, ids], dim=1)
             if ids.shape[1] == 1 and mask.shape[1] == self._again:
                 return self._read_again()
-        # A mask may be another one behind a cache, or deep in a text.
+        # A mask may be another one behind a cache, or deep in a text. What a given cache does deep in it is measured.
         size, end = ids.shape[1], mask.shape[1] + ids.shape[1]
         piece, deep = model.proofs.blind_behind
-        longer = size > 1 and (size > piece or end >= 2 * deep)
+        longer = size > 1 and (size > piece or (end >= 2 * deep and not self._own))
         before = self.fork() if longer and not first and not self._padded else None
         self._mask = torch.cat([mask, real], dim=1)
         # Always: some models count the tokens of a cache in another way, and a cache that forgets counts fewer.

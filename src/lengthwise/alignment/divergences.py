@@ -213,16 +213,10 @@ class Objective(Settings):
         limit = self.sharpening_limit
         if self.alpha == 0 or self.alpha < limit:
             return
-        if limit == 1 / 2:
-            settles = "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5"
-        elif limit > 0:
-            settles = "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3"
-        else:
-            settles = "nowhere"
         warnings.warn(
             f"alpha = {self.alpha:g} with divergence {self.divergence!r} and ce_on {self.ce_on!r}: the term contains "
-            f"the entropy of both predictions, and a calibrated model that follows it settles {settles}. Expect ever "
-            "sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both views, or "
-            "divergence 'jeffreys', which aligns without sharpening.",
+            f"the entropy of both predictions, and from alpha = {limit:.3g} on no temperature balances it. Expect "
+            "ever sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both "
+            "views, or divergence 'jeffreys', which aligns without sharpening.",
             stacklevel=3,
         )

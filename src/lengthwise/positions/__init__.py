@@ -90,8 +90,8 @@ def rope_method(name: str, options: Mapping[str, Any] | None = None) -> partial[
     """
     from lengthwise.positions.rope import Rope
 
-    formula = _found("method", ROPE_METHODS, name)
-    method = partial(_scaled, formula, **_checked_options(formula, options, f"the method {name}"))
+    formula, given = _chosen("method", ROPE_METHODS, name, options)
+    method = partial(_scaled, formula, **given)
     if name != "longrope":
         # Options that do not fit together are refused here. LongRoPE's depend on the model's number of frequencies.
         method(Rope(10_000.0, 64, 4096, 1.0))
@@ -102,8 +102,8 @@ def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> par
     """The sampler `name` of POSITION_SAMPLERS: `samplers.draw` with its formula and its options; as `rope_method`."""
     from lengthwise.positions.samplers import draw
 
-    formula = _found("position sampler", POSITION_SAMPLERS, name)
-    return partial(draw, formula, **_checked_options(formula, options, f"the position sampler {name}"))
+    formula, given = _chosen("position sampler", POSITION_SAMPLERS, name, options)
+    return partial(draw, formula, **given)
 
 
 def _scaled(formula: Callable[..., ScaledRope], rope: Rope, **options: Any) -> ScaledRope:
@@ -119,14 +119,11 @@ def _scaled(formula: Callable[..., ScaledRope], rope: Rope, **options: Any) -> S
         ) from error
 
 
-def _found(kind: str, table: Mapping[str, MethodEntry], name: str) -> Any:
+def _chosen(
+    kind: str, table: Mapping[str, MethodEntry], name: str, options: Mapping[str, Any] | None
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function of an entry, and its options: those given, checked, and defaults for the others."""
     require_known(name, table, f"unknown {kind}")
     module, _, made = table[name].home.rpartition(".")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), made)
-
-
-def _checked_options(
-    formula: Callable[..., Any], options: Mapping[str, Any] | None, source: str
-) -> dict[str, Any]:
-    """Checked options, and defaults for the others."""
-    return dict(checked(options_of(formula), options or {}, source=source))
+    formula = getattr(importlib.import_module(f"{__name__}.{module}"), made)
+    return formula, dict(checked(options_of(formula), options or {}, source=f"the {kind} {name}"))

@@ -218,44 +218,34 @@ def impossible(rope: Mapping[str, Any]) -> str | None:
     return None
 
 
-Kept = list[dict[str, Any]]
-"""By rotary embedding: its frequencies, and up to which length they hold."""
-
-
-class Frequencies:
-    """The rotary embeddings of a model whose frequencies follow the length of the input; most models have none.
-
-    transformers (5.23: `dynamic_rope_update`) keeps those of the longest text so far, dynamic NTK's even where the
-    next text is exactly as long as the original length. A number would depend on what was read before.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._modules = [module for module in unwrap(model).modules() if _follows(module)]
-
-    @property
-    def fresh(self) -> Kept:
-        """Before the first text."""
-        return [_as_built(module) for module in self._modules]
-
-    @property
-    def kept(self) -> Kept:
-        """As the last pass left them."""
-        return [
-            {name: _copied(getattr(module, name)) for name in _as_built(module)} for module in self._modules
-        ]
-
-    def set(self, kept: Kept) -> None:
-        """Let the next pass begin with these."""
-        for module, values in zip(self._modules, kept, strict=True):
-            for name, value in values.items():
-                setattr(module, name, _copied(value))
-
-
-def _follows(module: Any) -> bool:
-    kinds = getattr(module, "rope_type", None)
-    kinds = kinds.values() if isinstance(kinds, dict) else [kinds]
+def following_ropes(model: nn.Module) -> list[Any]:
+    """The rotary embeddings whose frequencies follow the length of the input; most models have none."""
+    kinds = [(module, getattr(module, "rope_type", None)) for module in unwrap(model).modules()]
     # The substring is transformers' own test.
-    return any(isinstance(kind, str) and ("dynamic" in kind or kind == "longrope") for kind in kinds)
+    return [
+        module
+        for module, kind in kinds
+        for each in (kind.values() if isinstance(kind, dict) else [kind])
+        if isinstance(each, str) and ("dynamic" in each or each == "longrope")
+    ]
+
+
+def frequencies_of(ropes: list[Any], *, fresh: bool = False) -> list[dict[str, Any]]:
+    """Of each of `following_ropes` its frequencies, and up to which length they hold.
+
+    As the last pass left them, or `fresh`, as before the first: a number would depend on what was read before.
+    transformers (5.23: `dynamic_rope_update`) keeps those of the longest text so far, dynamic NTK's even where the
+    next text is exactly as long as the original length.
+    """
+    built = [(module, _as_built(module)) for module in ropes]
+    return [each if fresh else {name: _copied(getattr(rope, name)) for name in each} for rope, each in built]
+
+
+def set_frequencies(ropes: list[Any], kept: list[dict[str, Any]]) -> None:
+    """Let the next pass begin with what `frequencies_of` gave."""
+    for rope, values in zip(ropes, kept, strict=True):
+        for name, value in values.items():
+            setattr(rope, name, _copied(value))
 
 
 def _as_built(module: Any) -> dict[str, Any]:
@@ -298,8 +288,8 @@ def positions_matter(base: Any) -> bool:
     if embeddings.is_meta or not accepted(base, position_ids=None):
         return True
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
-    frequencies, training = Frequencies(base), [module for module in base.modules() if module.training]
-    kept = frequencies.kept
+    follow, training = following_ropes(base), [module for module in base.modules() if module.training]
+    kept = frequencies_of(follow)
     with torch.no_grad(), running(f"a {type(base).__name__}", ids.shape[1]):
         logits = [
             base.eval()(**view_arguments(base, ids, ids + first_position(base) + gap * (ids > 2))).logits
@@ -307,5 +297,5 @@ def positions_matter(base: Any) -> bool:
         ]
     for module in training:
         module.training = True
-    frequencies.set(kept)
+    set_frequencies(follow, kept)
     return not torch.equal(*logits)

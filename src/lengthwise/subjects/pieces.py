@@ -28,7 +28,7 @@ from lengthwise.checkpoints.hidden import (
     first_position,
     hidden_states_and_output,
 )
-from lengthwise.checkpoints.position_limits import read_again_after
+from lengthwise.checkpoints.position_limits import frequencies_of, read_again_after, set_frequencies
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.subjects.caches import check_offloading
 from lengthwise.subjects.proof import one_pass
@@ -59,7 +59,7 @@ class PieceReader:
         """The tokens read [B, N], of a model that will read all of them again."""
         self._again = read_again_after(model.model)
         self._padded = False
-        self._frequencies = model.frequencies.fresh
+        self._frequencies = frequencies_of(model.following_ropes, fresh=True)
 
     @torch.no_grad()
     def read(self, tokens: NDArray[np.integer] | Tensor, real: Tensor | None = None) -> Tensor:
@@ -95,7 +95,7 @@ class PieceReader:
         if self._padded:
             arguments["attention_mask"] = self._mask
         hidden, self._cache = self._run(input_ids=ids, use_cache=True, **arguments, **continuing)
-        self._frequencies = model.frequencies.kept
+        self._frequencies = frequencies_of(model.following_ropes)
         if first and not self._padded:
             model.check_blind(ids, hidden)
         if before is not None:
@@ -164,7 +164,7 @@ class PieceReader:
         """What the head takes [B, T, ...], and the cache."""
         # Its first use reads a few tokens to prove it.
         model, head = self._model, self._model.head
-        model.frequencies.set(self._frequencies)
+        set_frequencies(model.following_ropes, self._frequencies)
         ids, option = arguments["input_ids"], model.path.option
         option = f" ({option})" if option and self._own else ""
         through = (

@@ -22,10 +22,12 @@ from lengthwise.checkpoints.head import (
 from lengthwise.checkpoints.hidden import decoder_of, is_compiled, is_quantized, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
-    Frequencies,
     check_positions_fit,
+    following_ropes,
+    frequencies_of,
     max_positions,
     rope_by_input_length,
+    set_frequencies,
     trained_length,
 )
 from lengthwise.checkpoints.probe import check_blind
@@ -94,9 +96,9 @@ class Weights:
         return not self.proofs.failed(shortcut)
 
     @cached_property
-    def frequencies(self) -> Frequencies:
-        """The state that its rotary embeddings keep between passes."""
-        return Frequencies(self.model)
+    def following_ropes(self) -> list[Any]:
+        """See `lengthwise.checkpoints.position_limits.following_ropes`."""
+        return following_ropes(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -174,7 +176,7 @@ class Weights:
         """As `hidden_states`, which looks at what this gives."""
         # Its first use reads a few tokens to prove it.
         device, head = self.device, self.head
-        self.frequencies.set(self.frequencies.fresh)
+        set_frequencies(self.following_ropes, frequencies_of(self.following_ropes, fresh=True))
         given = {name: each.to(device) for name, each in views.items()}
         with one_pass(self.name, input_ids.shape[1]):
             found = states_and_output(self.model, head, input_ids.to(device), **given, whole=not given)

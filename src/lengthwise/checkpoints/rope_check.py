@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +25,11 @@ from lengthwise.checkpoints.position_limits import (
     lost_ropes,
     ropes,
 )
-from lengthwise.errors import shown
+from lengthwise.errors import UsageError, shown
 from lengthwise.machine import whole_tensor
+
+Setting = tuple[str, float, float, float]
+"""A rope method ("plain": none), its base, factor and original length."""
 
 Fault = dict[str, str]
 """What is wrong: `fault` (its name), `problem` (with the values seen), `fix`."""
@@ -136,12 +141,11 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
         return "frequencies rounded", f"{name} was rounded to {narrow[0]}: angles are off by up to {off}"
     # Few models are at fault.
     from lengthwise.checkpoints.extension import read_extension
-    from lengthwise.checkpoints.rope_settings import recognised
 
     own, theta = _OURS.get(kind, kind.removeprefix("lengthwise_")), float(rope["rope_theta"])
     claimed = own, theta, float(rope.get("factor") or 1), float(as_length(rope.get(LENGTH)) or longest)
     options = {**rope, **getattr(read_extension(config), "options", {})}
-    if found := recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
+    if found := _recognised(actual, claimed, longest, options, _ROUNDED if narrow else _ALIKE):
         method, theta, factor, length = found
         differ = itertools.compress(BY_KEY.values(), map(operator.ne, found, claimed))
         scaled = {} if method == "plain" else {"rope_type": method, "factor": factor, LENGTH: int(length)}
@@ -153,6 +157,53 @@ def _difference(module: Any, layer_type: str | None, config: Any) -> tuple[str, 
     worst = int(((actual - expected).abs() / expected.clamp(min=1e-30)).argmax())
     one = f"number {worst} is {actual[worst]:.6g}, not {expected[worst]:.6g}"
     return "unknown frequencies", f"{name} has frequencies of no known method: {one}"
+
+
+def _recognised(
+    actual: Tensor, claimed: Setting, longest: float, options: Mapping[str, Any], tolerance: float
+) -> Setting | None:
+    """The setting with the fewest changes of what is claimed that gives these frequencies; None if none does.
+
+    Every method is tried with the bases, factors and original lengths that the frequencies, the claim, its
+    `options` and the `longest` context suggest.
+    """
+    from lengthwise.positions import ROPE_METHODS
+    from lengthwise.positions.rope import Rope, plain_frequencies
+
+    own, theta, factor, length = claimed
+    d = 2 * len(actual)
+    # Of plain frequencies by their range, of scaled ones by the fastest two, which most methods keep.
+    slopes = [(actual[0] / actual[-1], d / max(d - 2, 1)), (actual[0] / actual[min(1, d // 2 - 1)], d / 2)]
+    fitted = [float(ratio) ** power for ratio, power in slopes]
+    ratio = float(plain_frequencies(theta, d)[-1] / actual[-1])
+    # "linear by 1" is plain rope, which is the better name.
+    methods = ("plain", own, *ROPE_METHODS)
+    bases = (theta, *(float(f"{base:.3g}") for base in fitted), *fitted, 1e4, 5e5, 1e6)
+    factors = (factor, float(f"{ratio:.5g}"), longest / length)
+    lengths = (length, longest, length * factor, length / factor, *(2.0**power for power in range(8, 22)))
+    settings = dict.fromkeys(itertools.product(methods, bases, factors, lengths))
+    for setting in sorted(settings, key=lambda one: sum(map(operator.ne, one, claimed))):
+        method, b, s, n = setting
+        formulas = _formulas(method, options if method == own else {}, Rope(b, d, int(n), s))
+        if any(torch.allclose(actual, one, rtol=tolerance, atol=0) for one in formulas):
+            return setting
+    return None
+
+
+def _formulas(method: str, options: Mapping[str, Any], rope: Any) -> list[Tensor]:
+    """The frequencies of a method for inputs of the extended and the original length; none where it has none."""
+    if not (1 < rope.theta < math.inf and 1 <= rope.factor < math.inf and rope.original_length >= 2):
+        return []
+    if method == "plain":
+        return [rope.frequencies()]
+    from lengthwise.positions import rope_method
+
+    try:
+        given = {key: options[key] for key in rope_method(method).keywords if key in options}
+        formula = rope_method(method, given)
+        return [formula(each).frequencies for each in (rope, replace(rope, length=rope.original_length))]
+    except UsageError:
+        return []
 
 
 def _other_buffer(module: Any) -> tuple[str, str] | None:

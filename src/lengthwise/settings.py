@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Lt
@@ -141,6 +141,12 @@ class TextOptions(Settings):
     def of_text(self) -> dict[str, Any]:
         """These options alone, as `load_corpus` takes them."""
         return {name: getattr(self, name) for name in TextOptions.model_fields}
+
+    def check_used(self, text: object, what: str, used: Collection[str]) -> None:
+        """Raise UsageError for an option that `text`, which is `what`, has no use for."""
+        for name, value in self.of_text().items():
+            if name not in used and value != TextOptions.model_fields[name].default:
+                raise UsageError(f"{name} is given, and {text} is {what}", fix=f"leave {name} out")
 
 
 class ServerOptions(Settings):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
+from lengthwise.settings import TextOptions
 from lengthwise.testing import tiny_text
 from lengthwise.text import left_out_note, load_corpus
 from lengthwise.text.corpus import EMPTY
@@ -283,6 +284,35 @@ def test_messages_are_read_as_the_template_writes_them(kind, lengthwise, tmp_pat
     assert found["tokens"] == plain["provenance"]["text"]["tokens"]
     corpus = load_corpus(str(text), text_field="messages").rendered(tokenizer)
     assert [*corpus.documents.values()] == [*load_corpus(str(written)).documents.values()]
+
+
+UNUSED: dict[str, tuple[str, ...]] = {
+    "books": ("text_field", "encoding", "skip_unreadable", "text_tokens"),
+    "a.txt": ("text_field", "text_tokens"),
+    "a.jsonl": ("text_tokens",),
+    "a.parquet": ("encoding", "text_tokens"),
+    ".": ("text_tokens",),
+    "hf://a/b": ("encoding",),
+}
+"""The options that a text has no use for."""
+OTHER = {
+    "text_field": "body", "encoding": "latin-1", "skip_unreadable": True, "text_tokens": 9, "split": "train"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", UNUSED)
+def test_an_option_is_used_or_refused(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one")
+    Path("a.jsonl").write_text('{"text": "one", "body": "two"}')
+    Path("a.parquet").write_bytes(parquet({"text": ["one"], "body": ["two"]}))
+    assert {*OTHER} == {*TextOptions.model_fields}
+    for name in UNUSED[spec]:
+        with pytest.raises(UsageError, match=f"{name} is given"):
+            load_corpus(spec, **{name: OTHER[name]})
+    if spec in ("a.txt", "a.jsonl", "a.parquet"):
+        for name in OTHER.keys() - {*UNUSED[spec], "split"}:
+            load_corpus(spec, **{name: OTHER[name]})
 
 
 def test_a_data_set_is_streamed_up_to_the_budget(tmp_path: Path):

@@ -249,7 +249,7 @@ def unloadable(
     error: Exception,
     *,
     otherwise: type[LengthwiseError] = UsageError,
-    expected: str = "all files of a causal language model",
+    expected: str = "all files of a causal language model, and options that it takes",
 ) -> LengthwiseError:
     """The error for a model, tokenizer or adapter that a library could not load.
 

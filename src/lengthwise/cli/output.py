@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -98,7 +99,9 @@ def print_results(results: Results, output: Output, gates: Sequence[dict[str, An
     for note in results.notes:
         print(textwrap.fill(note, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
     if output.out is not None:
-        print(f"written to {output.out}; `lengthwise report {output.out}` makes a page of it")
+        print(
+            f"written to {output.out}; `lengthwise report {shlex.quote(str(output.out))}` makes a page of it"
+        )
 
 
 def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what would be done") -> None:

@@ -227,11 +227,8 @@ def load_corpus(
         text_tokens=text_tokens,
     )
     path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
-    if embedded is not None and how != TextOptions(split=split, text_tokens=text_tokens):
-        raise UsageError(
-            f"{spec} is an embedded text, which has no columns and no encoding", fix=f"give {spec} alone"
-        )
     if embedded is not None:
+        how.check_used(spec, "an embedded text", {"split"})
         wanted: Split = split or "test"
         documents, left_out = embedded["read"](
             lambda own: wanted == "all" or f"{own}/".startswith(embedded["held_out"]) == (wanted == "test")
@@ -247,6 +244,7 @@ def load_corpus(
         from lengthwise.text.hub import read_data_set
 
         name, wanted = spec.removeprefix(HUB_PREFIX), split or "test"
+        how.check_used(spec, "a data set", TextOptions.model_fields.keys() - {"encoding"})
         values, left_out, rule = read_data_set(name, wanted, how)
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
     if "/" in spec or known:

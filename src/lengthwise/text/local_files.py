@@ -203,9 +203,7 @@ def is_text_file(path: Path) -> bool:
 def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[str]]:
     """The values of a file, or of all files in a folder and below: text, or messages; and what is left out.
 
-    Raises:
-        UsageError: no file that is read, or one, or a row, that cannot be and is not skipped; no file with columns,
-            and a field that is not the usual one.
+    UsageError: no file that is read, or one, or a row, that cannot be and is not skipped; an unused option.
     """
     if path.is_dir():
         files, left_out = _files_in(path)
@@ -218,8 +216,10 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
             expected=f"one of: {SUFFIXES}, or a folder",
             fix="unpack it, or give it the suffix of what it holds",
         )
-    if how.text_field != "text" and not any(_suffixes(file)[0] in READERS for file in files.values()):
-        raise UsageError(f"text_field is {how.text_field!r}, and {path} has no columns", expected="a table")
+    kinds = {_suffixes(file)[0] for file in files.values()}
+    used = {"split", "skip_unreadable", *["text_field"] * any(kinds & READERS.keys())}
+    used |= {"encoding"} if kinds != {".parquet"} else set()
+    how.check_used(path, f"made of {', '.join(sorted(kinds))} files", used)
     found: dict[str, Any] = {}
     for name, file in files.items():
         found |= readable(_documents(name, file, how), how, left_out)

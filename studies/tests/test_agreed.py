@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 from lengthwise_studies.claims import EXCLUDED, OPPOSITE
 from lengthwise_studies.paper.agreed import TableRun, judge_runs, number_of, pooled
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import LAPTOP, Size
+from studies.tests.made import by_seed
 
 ONCE, AGAIN = [0.015, 0.019, 0.016], [0.001, 0.019, 0.016]
 """Differences at 2T by seed. Seed 0 was trained again, and the others were not."""
@@ -20,21 +21,8 @@ def run(
 ) -> TableRun:
     table = TABLES[name]
     setting = table.settings[0]
-    rows = [
-        Row(
-            model="m",
-            task="perplexity",
-            metric="loss",
-            value=value,
-            stderr=0.002,
-            documents=7,
-            length=2 * size.trained,
-            arm=setting.arm(arm),
-            reference=setting.arm("plain CE"),
-            seed=seed,
-        )
-        for seed, value in enumerate(values)
-    ]
+    pair = {"arm": setting.arm(arm), "reference": setting.arm("plain CE")}
+    rows = by_seed(values, stderr=0.002, documents=7, length=2 * size.trained, **pair)
     results = Results(kind=name, model_name="m", config={"size": size.to_dict()}, rows=rows)
     return TableRun(table=table, variant=variant, results=results)
 

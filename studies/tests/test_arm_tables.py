@@ -1,11 +1,13 @@
 """The table of the small study says what its rows say."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Estimate
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 from lengthwise_studies.tiny_books import NUMBERS, PLAIN, START, YARN, sections
+from studies.tests.made import by_seed
 
 _CHANGE = {"SCE 0.1": 0.05, "entropy 0.1": 0.06, "Jeffreys 10": -0.04, YARN: -0.8, START: 0.1}
 
@@ -14,33 +16,13 @@ def _results(seeds: int) -> Results:
     """Rows in which each arm changes every number by one amount, and seed s adds s hundredths."""
     rows = []
     for column, (arm, change) in product(NUMBERS, {PLAIN: 0.0, **_CHANGE}.items()):
-        for seed in [None] if arm in (START, YARN) else range(seeds):
-            where = {"length": column.times, "distance": column.distance, "task": column.task}
-            rows.append(
-                Row(
-                    model="m",
-                    metric=column.metric,
-                    value=3 + change + (seed or 0) / 100,
-                    arm=arm,
-                    seed=seed,
-                    **where,
-                )
-            )
+        of = {"task": column.task, "metric": column.metric, "arm": arm}
+        of |= {"length": column.times, "distance": column.distance}
+        own = by_seed([3 + change + seed / 100 for seed in range(seeds)], **of)
+        rows += [replace(own[0], seed=None)] if arm in (START, YARN) else own
         if arm != PLAIN:
-            rows += [
-                Row(
-                    model="m",
-                    metric=column.metric,
-                    value=change + seed / 100,
-                    ci_low=change - 0.01,
-                    ci_high=change + 0.01,
-                    arm=arm,
-                    seed=seed,
-                    reference=PLAIN,
-                    **where,
-                )
-                for seed in range(seeds)
-            ]
+            changes, ends = [change + seed / 100 for seed in range(seeds)], (change - 0.01, change + 0.01)
+            rows += by_seed(changes, reference=PLAIN, ci_low=ends[0], ci_high=ends[1], **of)
     return Results(kind="tiny-books", model_name="m", config={}, rows=rows, notes=["a note"])
 
 

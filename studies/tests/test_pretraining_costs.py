@@ -1,30 +1,26 @@
 """What the term costs by pretraining: made-up rows of the kept form, and the starts that the study trains."""
 
 from lengthwise.report.tables import Estimate
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 from lengthwise_studies.paper.methods import ENTROPY, PLAIN, SCE
 from lengthwise_studies.paper.pretraining import PRETRAINED, SOURCES, TIMES, cost_table
 from lengthwise_studies.paper.sizes import LAPTOP
+from studies.tests.made import by_seed
 
 
 def _run(steps: int, sce: list[float], entropy: float) -> Results:
     """Differences of a setting at 1T, which grow by 1 with every multiple of T; seed s has the s-th of `sce`."""
     table, setting = SOURCES[steps]
     rows = [
-        Row(
-            model="tiny-books",
-            task="perplexity",
-            metric="loss",
-            unit="nats",
-            value=value + times - 1,
+        row
+        for arm, values in ((SCE, sce), (ENTROPY, [entropy] * len(sce)))
+        for times in TIMES
+        for row in by_seed(
+            [value + times - 1 for value in values],
             length=times * LAPTOP.trained,
             arm=setting.arm(arm),
             reference=setting.arm(PLAIN),
-            seed=seed,
         )
-        for arm, values in ((SCE, sce), (ENTROPY, [entropy] * len(sce)))
-        for seed, value in enumerate(values)
-        for times in TIMES
     ]
     config = {"size": LAPTOP.to_dict()}
     return Results(kind=table, model_name="tiny-books", config=config, rows=rows, notes=[], provenance={})

@@ -34,6 +34,7 @@ from lengthwise_studies.paired_claims import (
     over_seeds,
     range_over_seeds,
 )
+from studies.tests.made import by_seed
 
 LOSS = Quantity(heading="loss at 2L", task="perplexity", metric="loss", times=2)
 LOWER = Paired(quantity=LOSS, arm="a", against="b", direction="lower")
@@ -46,10 +47,7 @@ GOOD = [-0.1, -0.11, -0.09]
 
 def rows(values: list[float], *, stderr: float = 0.01, documents: int = 20, **other: Any) -> list[Row]:
     fields = {"arm": "a", "reference": "b", "length": 200} | other
-    row = Row(
-        model="m", task="perplexity", metric="loss", value=None, stderr=stderr, documents=documents, **fields
-    )
-    return [replace(row, value=value, seed=seed) for seed, value in enumerate(values)]
+    return by_seed(values, stderr=stderr, documents=documents, **fields)
 
 
 def judge(found: list[Row], *tests: Paired, steps: dict[int, str] | None = None) -> list[Judged]:

@@ -1,4 +1,7 @@
-"""What pages name is there: tests, files, modules, targets of make, commands with their options, names to import."""
+"""What pages name is there: tests, files, modules, commands with their options, names to import.
+
+Targets of make are in test_package.py.
+"""
 
 import ast
 import importlib
@@ -53,7 +56,7 @@ def spans(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_named_tests_files_and_targets_are_there(page: Path):
+def test_named_tests_and_files_are_there(page: Path):
     text = page.read_text()
     # In a table of one file's tests the file is named above it.
     gone = [
@@ -68,14 +71,6 @@ def test_named_tests_files_and_targets_are_there(page: Path):
     for module in RUN.findall(text):
         path = ROOT / ("studies" if module.startswith("lengthwise") else "") / module.replace(".", "/")
         gone += [module] * (not path.with_suffix(".py").exists() and not (path / "__main__.py").exists())
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    targets |= {f"check-{path.parent.name}" for path in ROOT.glob("checks/*/__main__.py")}
-    for said in (*spans(text), *blocks(text, "bash|text")):
-        gone += (
-            set()
-            if "NAME" in said
-            else set(re.findall(r"^make ([a-z]+(?:-[a-z]+)?)\b", said, re.MULTILINE)) - targets
-        )
     assert gone == []
 
 

@@ -36,10 +36,12 @@ ANIMALS = {
     "mamba": "a state alone, which is a cache since transformers 5.24",
 }
 TRIED = (
-    "ppl, batches", "after another text", "limit", "compare, decode", "compare, chunks",
+    "ppl, batches", "limit", "compare, decode", "compare, chunks",
     "eval, likelihoods, batches", "eval, replies, batches",
 )  # fmt: skip
-"""The verbs that are tried; the others read as these do, or one at a time."""
+"""The verbs that are tried; the others read as these do, or one at a time. A text after another: `test_no_state`."""
+UNLIKE = ("llama4_text", "roberta", "rembert", "gpt_oss", "deepseek_v3")
+"""Of which `test_no_state` has no model."""
 EXPECTED: dict[tuple[str, str], tuple[str, str]] = {
     ("llama, dynamic NTK", "compare, decode"): ("transformers", ""),
     ("llama, dynamic NTK", "compare, chunks"): ("transformers", ""),
@@ -68,6 +70,7 @@ def _cells() -> Iterator[Any]:
     for cell in [
         *product(ANIMALS, TRIED),
         *product(("llama", "llama, dynamic NTK"), ("ppl", "measure", "longppl")),
+        *product(UNLIKE, ("after another text",)),
     ]:
         yield pytest.param(*cell, id=": ".join(cell))
 

@@ -1,5 +1,6 @@
 """A GGUF file computes what the checkpoint computes that it was made from, or it is refused."""
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,14 @@ _KEYS = {
     "beta_slow": "yarn_beta_slow",
     "attention_factor": "attn_factor",
 }
-# Their classes refuse other kinds than their own.
-_ONLY = {"phi3": ("default", "longrope")}
+# Llama has every scaling, Gemma 3 in the layers of one type; the others one each, in turn.
+_SCALED = [name for name in MODELS if name not in ("bloom", "gpt2", "phi3", "llama", "gemma3_text")]
 CASES = [
-    (name, kind)
-    for name in MODELS
-    for kind in (SCALINGS if name not in ("bloom", "gpt2") else ("default",))
-    if kind in _ONLY.get(name, SCALINGS)
+    *((name, "default") for name in MODELS),
+    *((name, kind) for name in ("llama", "gemma3_text") for kind in SCALINGS if kind != "default"),
+    *zip(_SCALED, cycle(kind for kind in SCALINGS if kind != "default"), strict=False),
+    # Its class refuses other kinds than its own.
+    ("phi3", "longrope"),
 ]
 
 

@@ -57,11 +57,19 @@ def made(config: PreTrainedConfig, attention: str = "sdpa") -> LoadedModel:
     return in_memory(model, "made")
 
 
+READ: dict[Any, torch.Tensor] = {}
+"""What was read plainly: configuration and tokens -> logits."""
+
+
 def plain(model: LoadedModel, tokens: Any) -> torch.Tensor:
     """What transformers' own forward pass gives, without a cache, of a model that has read nothing."""
-    fresh = made(model.config, model.config._attn_implementation).model
-    with torch.no_grad():
-        return fresh(input_ids=torch.as_tensor(np.asarray(tokens))[None], use_cache=False).logits[0]
+    attention, ids = model.config._attn_implementation, torch.as_tensor(np.asarray(tokens))[None]
+    key = model.config.to_json_string(), attention, *ids[0].tolist()
+    if key not in READ:
+        fresh = made(model.config, attention).model
+        with torch.no_grad():
+            READ[key] = fresh(input_ids=ids, use_cache=False).logits[0]
+    return READ[key]
 
 
 def asked(

@@ -3,6 +3,7 @@
 The oracle of each reading is a model of its own, which has read nothing else, and reads it whole along the same path.
 """
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -53,21 +54,38 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 EXTENDED = {"dynamic_ntk": {}, "clex": {}, "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]}, "yarn": {}}
 """lengthwise's own methods by 4."""
 EVERY = [*KINDS, *MORE, *EXTENDED]
-SIZES_READ = (20, LENGTH, LENGTH + 1, 70, LENGTH, 20)
+SIZES_READ = (20, 70, LENGTH, LENGTH + 1, 20)
 PATHS = {"one pass": ReadingPath(), "chunks": ReadingPath(chunk=24), "decode": ReadingPath(decode=9)}
 
 
-def made(kind: str, path: ReadingPath) -> LoadedModel:
+def extended(kind: str) -> Any:
+    model = tiny_llama(max_position_embeddings=LENGTH)
+    extend(model, kind, factor=4, **EXTENDED[kind])
+    return model
+
+
+@cache
+def unread(kind: str) -> tuple[Any, Any]:
+    """A model that has read nothing but what proves its head, and the head: `made` copies both."""
+    model_type, settings = (KINDS | MORE)[kind]
     torch.manual_seed(1)
-    if kind in EXTENDED:
-        model: Any = tiny_llama(max_position_embeddings=LENGTH)
-        extend(model, kind, factor=4, **EXTENDED[kind])
-    else:
-        model_type, settings = (KINDS | MORE)[kind]
-        config = AutoConfig.for_model(model_type, **(SIZES | settings))
-        model = AutoModelForCausalLM.from_config(config)
-    loaded = in_memory(model.eval(), kind)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **(SIZES | settings))).eval()
+    return model, in_memory(model, kind).head
+
+
+def made(kind: str, path: ReadingPath) -> LoadedModel:
+    model, head = (extended(kind), None) if kind in EXTENDED else copy.deepcopy(unread(kind))
+    loaded = in_memory(model, kind)
     loaded.path = path
+    if head is not None:
+        loaded.__dict__["head"] = head
+    return loaded
+
+
+def trusted(kind: str, path: ReadingPath) -> LoadedModel:
+    """The same as an oracle: it does not look whether it sees later tokens."""
+    loaded = made(kind, path)
+    loaded.proofs.blind_up_to = loaded.proofs.blind_behind = 1 << 40
     return loaded
 
 
@@ -97,7 +115,7 @@ def together(model: LoadedModel, asked: list[Reading]) -> list[torch.Tensor]:
 
 @cache
 def expected(kind: str, path: str, size: int, seed: int, branches: bool) -> torch.Tensor:
-    return alone(lambda: made(kind, PATHS[path]), reading(size, seed, branches=branches))
+    return alone(lambda: trusted(kind, PATHS[path]), reading(size, seed, branches=branches))
 
 
 def is_refused(kind: str, path: str) -> bool:
@@ -118,14 +136,14 @@ def is_refused(kind: str, path: str) -> bool:
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("branches", [False, True], ids=["texts", "branches"])
 def test_what_was_read_before_changes_nothing(kind: str, path: str, branches: bool) -> None:
-    """Each text after a shorter and a longer one, below, at and beyond the original length.
+    """Each text after a shorter or a longer one, below, at and beyond the original length.
 
     Alone and in batches; with branches, which change neither their text nor the next.
     """
     if is_refused(kind, path):
         return
     model = made(kind, PATHS[path])
-    for batch in (1,) if branches else (1, 3):
+    for batch in (1,) if branches else (1, 2):
         for size in SIZES_READ:
             asked = [reading(size, seed, branches=branches) for seed in range(batch)]
             for seed, found in enumerate(together(model, asked)):

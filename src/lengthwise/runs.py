@@ -103,7 +103,7 @@ class RunFolder:
             raise cannot_write(self.path, error) from error
         try:
             self._claim(resume=resume, overwrite=overwrite)
-            self.samples = SampleLog(self.path / "samples.jsonl", kind=kind)
+            self.samples = SampleLog(self.path / "samples.jsonl")
         except BaseException:
             if is_new:
                 lock.unlink()
@@ -317,7 +317,7 @@ def read_run(path: Path) -> Results:
     results = read_results(path)
     if results.partial:
         raise UsageError(f"the run in {path} is not finished", fix="finish it with --resume")
-    results.records = SampleLog(path / "samples.jsonl", kind=results.kind)
+    results.records = SampleLog(path / "samples.jsonl")
     if not results.records:
         raise UsageError(
             f"{path} has no samples.jsonl, or an empty one: there are no items to pair",

@@ -31,12 +31,6 @@ _SYNC_SECONDS = 1.0
 _CHECKSUM = b', "checksum": '
 _RUNS = itertools.count()
 
-FORMS: dict[str, int] = {}
-"""Of runs of a kind, the form of the samples: 1 where none is named. It goes up when a field changes its meaning.
-
-Fields that are missing, or have another type, are seen without it (`of_this_version`).
-"""
-
 
 class SampleLog(dict[str, dict[str, Any]]):
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
@@ -48,7 +42,6 @@ class SampleLog(dict[str, dict[str, Any]]):
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
-        kind: the verb that they are of (`FORMS`).
 
     Raises:
         LengthwiseError: the file cannot be written, or a line before the last is damaged.
@@ -58,10 +51,9 @@ class SampleLog(dict[str, dict[str, Any]]):
     store: Any = None
     """The `new_store` through which processes that share the samples hand them to rank 0."""
 
-    def __init__(self, path: Path | None = None, *, kind: str = "") -> None:
+    def __init__(self, path: Path | None = None) -> None:
         super().__init__()
         self._path = path
-        self._form = FORMS.get(kind, 1)
         self._torn_at: int | None = None
         """Where the torn last line begins."""
         self._synced_at = -_SYNC_SECONDS
@@ -103,7 +95,7 @@ class SampleLog(dict[str, dict[str, Any]]):
         assert key not in self, f"sample {key!r} is already in the log"
         self[key] = record
         if self._path is not None:
-            text = json.dumps({"key": key, "form": self._form, **record}, allow_nan=False).encode()
+            text = json.dumps({"key": key, **record}, allow_nan=False).encode()
             with writing(self._path), self._path.open("ab") as stream:
                 if self._torn_at is not None:
                     stream.truncate(self._torn_at)
@@ -131,11 +123,7 @@ class SampleLog(dict[str, dict[str, Any]]):
                     fix="delete that line and --resume, or --overwrite to start again",
                 )
             record = json.loads(text + b"}")
-            key, form = record.pop("key", None), record.pop("form", 1)
-            if form != self._form:
-                raise other_version(
-                    f"the samples of {path}", f"line {number} is of form {form}, not {self._form}"
-                )
+            key = record.pop("key", None)
             if key is None or key in self:
                 raise other_version(
                     f"the samples of {path}",

@@ -16,7 +16,7 @@ from lengthwise.measure.comparison import comparison_of_kept
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.results import Results
 from lengthwise.runs import read_run
-from lengthwise.samples import FORMS, SampleLog
+from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.small_measurements import SMALL, TEXTS
 
@@ -130,22 +130,3 @@ def test_results_that_were_changed(what: str, tmp_path: Path) -> None:
     file.write_text(json.dumps(found))
     with pytest.raises(UsageError, match=r"of another version of lengthwise, or were changed|other settings"):
         difference_of_runs([tmp_path / name for name in "ab"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_samples_whose_fields_meant_something_else(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(kind, tmp_path / "half", 1)
-    measured(kind, tmp_path / "whole")
-    monkeypatch.setitem(FORMS, read_run(tmp_path / "whole").kind, 2)
-    for door in (
-        lambda: measured(kind, tmp_path / "half", resume=True),
-        lambda: read_run(tmp_path / "whole"),
-    ):
-        with pytest.raises(
-            UsageError, match=r"of another version of lengthwise.*: line 1 is of form 1, not 2"
-        ):
-            door()
-    measured(kind, tmp_path / "half", overwrite=True)
-    assert read_run(tmp_path / "half").rows

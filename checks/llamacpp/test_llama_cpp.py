@@ -17,6 +17,7 @@ from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from tests.checkpoints.test_gguf_settings import SCALINGS, made, scaling_keys
 from tests.gguf_files import write_gguf
 from tests.readings import in_memory, next_logits, token_losses
 
@@ -66,6 +67,22 @@ def test_a_rope_scaling_is_that_of_transformers(file: Path, kind: str, method: s
     torch.testing.assert_close(found, losses(extended), atol=ROUNDING, rtol=0)
     assert (found - plain).abs().mean() > 0.05
     torch.testing.assert_close(plain, losses(tiny()), atol=ROUNDING, rtol=0)
+
+
+def test_longrope_is_that_of_the_text_s_own_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """llama.cpp chooses its frequencies by the room of the context, in steps of 256 tokens."""
+    lengths = {"original_max_position_embeddings": 512, "attention_factor": 1.25}
+    monkeypatch.setitem(SCALINGS, "longrope", lengths)
+    monkeypatch.setattr("tests.checkpoints.test_gguf_settings.L0", 512)
+    made_of = made("phi3", "longrope", sliding_window=None, max_position_embeddings=2048)
+    more = scaling_keys(made_of)
+    model = side(write_gguf(tmp_path / "x.gguf", made_of, tiny_tokenizer(), more=more), **EXACT)
+    text = np.random.default_rng(0).integers(1, 320, 701)
+    for size in (200, 700, 200):
+        found, own = (
+            token_losses(m, [text[:size]], [text[1 : size + 1]])[0] for m in (model, in_memory(made_of))
+        )
+        torch.testing.assert_close(found, own, atol=ROUNDING, rtol=0)
 
 
 def test_a_quantized_cache_is_worse_the_fewer_its_bits(file: Path):

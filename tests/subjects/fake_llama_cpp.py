@@ -2,7 +2,7 @@
 
 import ctypes
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -10,8 +10,12 @@ import torch
 class FakeLlamaCpp:
     """A module in place of `llama_cpp`; reads the whole text again for each batch."""
 
+    says: ClassVar[dict[bytes, bytes]] = {}
+    """The keys of the file."""
+
     def __init__(self, model: Any, ends: frozenset[int]) -> None:
         self._model, self._ends = model, ends
+        self.rooms: list[int] = []
         self._text: list[int] = []
         self._logits = torch.empty(0)
         self.batches: list[int] = []
@@ -24,6 +28,14 @@ class FakeLlamaCpp:
 
     def llama_log_callback(self, function: Any) -> Any:
         return function
+
+    def llama_model_meta_val_str(self, _: Any, key: bytes, words: Any, size: int) -> int:
+        words.value = self.says.get(key, b"")[:size]
+        return len(words.value) if key in self.says else -1
+
+    def llama_init_from_model(self, _: Any, how: Any) -> Any:
+        self.rooms.append(how.n_ctx)
+        return how
 
     def llama_vocab_n_tokens(self, _: Any) -> int:
         return self._model.config.vocab_size

@@ -12,7 +12,8 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.measure.distributions import apart, numbers_of
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Reading, Want, load, open_model
-from lengthwise.subjects.llama_cpp import LlamaCpp, rope_settings
+from lengthwise.subjects.llama_cpp import LlamaCpp
+from lengthwise.subjects.llama_cpp_settings import rope_settings
 from lengthwise.subjects.plan import unknown_cost
 from lengthwise.subjects.reading import ReadingPath
 from lengthwise.testing import tiny_llama

@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
-from lengthwise.subjects import open_model
+from lengthwise.subjects import Reading, open_model
 from tests.architectures import tiny_model
 from tests.readings import some_prompts
 from tests.subjects.fake_llama_cpp import FakeLlamaCpp
@@ -53,3 +54,26 @@ def test_a_reply_has_room_in_the_context(opened: Any) -> None:
     model.write(some_prompts(), new_tokens=4)
     with pytest.raises(UsageError, match="45 tokens"):
         model.write(some_prompts(), new_tokens=5)
+
+
+LONGROPE = {
+    b"general.architecture": b"phi3",
+    b"phi3.rope.scaling.original_context_length": b"512",
+}
+
+
+@pytest.mark.parametrize(
+    ("says", "rooms"),
+    [({}, [30, 41]), (LONGROPE, [30, 20, 41]), (LONGROPE | {b"phi3.rope.scaling.type": b"yarn"}, [30, 41])],
+)
+def test_a_text_has_a_context_of_its_own_where_frequencies_depend_on_it(
+    says: dict[bytes, bytes], rooms: list[int], opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LongRoPE in a context for more than the original tokens moved a short text by 1.5 nats per token."""
+    monkeypatch.setattr(FakeLlamaCpp, "says", says)
+    model, fake = opened()
+    text = np.arange(1, 42)
+    model.read([Reading(tokens=text[:size], labels=text[:1]) for size in (30, 20, 20, 41)])
+    assert fake.rooms == rooms
+    model.write([tuple(text[:39])], new_tokens=3)
+    assert fake.rooms == rooms

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
-import re
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Unpack
@@ -25,6 +24,7 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason,
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
+from lengthwise.subjects.llama_cpp_settings import CACHE_TYPES, rope_settings
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
 from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.rows import Rows, naming_bad_logits
@@ -33,20 +33,6 @@ from lengthwise.text import tokenizer_fingerprint
 
 BATCH = 512
 """The most tokens of a batch, and llama.cpp's own default."""
-CACHE_TYPES = {
-    "f32": 0,
-    "f16": 1,
-    "bf16": 30,
-    "q8_0": 8,
-    "q5_1": 7,
-    "q5_0": 6,
-    "q4_1": 3,
-    "q4_0": 2,
-    "iq4_nl": 20,
-}
-"""The types of keys and values in the cache, by llama.cpp's names, with their numbers in ggml.h."""
-ROPE_SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
-"""llama.cpp's rope scalings, with their numbers in llama.h."""
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
 _BLOCKS, _BLOCK = 1024, 4096
 """Blocks of the file that a fingerprint reads, and the bytes of each."""
@@ -75,8 +61,8 @@ class LlamaCpp:
 
     gives: ClassVar[frozenset[Want]] = frozenset(Want)
     dtype: str | None = None
-    # What a file says of its rope is set for the whole context.
     rope_by_length: str | None = None
+    """LongRoPE: a context with room for more tokens than the original ones has other frequencies, for every text."""
     being_read: weakref.ref[_Stream] | None = None
     """The text that the context holds."""
 
@@ -111,6 +97,8 @@ class LlamaCpp:
             own = ResolvedModel(self.name, str(self.file.parent))
             named = read_tokenizer(own, gguf_file=self.file.name)
         self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named
+        if self._says("original_context_length") and self._says("type") in (None, "longrope"):
+            self.rope_by_length = "longrope"
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._turn = 0
         """Which reading the context belongs to."""
@@ -125,12 +113,13 @@ class LlamaCpp:
     def check_unchanged(self) -> None:
         """See `Predictor.check_unchanged`: each text begins with an empty cache."""
 
-    def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
+    def logits(self, view: NDArray[Any], first: int, *, room: int = 0) -> Iterator[Tensor]:
         """Logits after the tokens of `view` [T] from `first` on, in order: [n, V] at a time, fp32.
 
-        LengthwiseError if llama.cpp failed, or another text was read in between.
+        There is `room` for tokens that `_on` reads later. LengthwiseError if llama.cpp failed, or another text was
+        read in between.
         """
-        context = self._context(len(view))
+        context = self._context(max(room, len(view)))
         self._turn += 1
         self._c.llama_memory_clear(self._c.llama_get_memory(context), True)
         yield from self._on(context, view, first, ReadingPath(self.batch, self.path.decode).pieces(len(view)))
@@ -187,17 +176,17 @@ class LlamaCpp:
     def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`. One reply after the other; the file's own ends of generation end one too."""
         c, found = self._c, dict[Tokens, str]()
-        longest = max(map(len, prompts)) + ends["new_tokens"] - 1
-        self.check_ready(longest)
+        self.check_ready(max(map(len, prompts)) + ends["new_tokens"] - 1)
         own = {token for token in range(self.vocab_size) if c.llama_vocab_is_eog(self._vocabulary, token)}
         ends["stop_ids"] = ends.get("stop_ids", frozenset()) | own
         for prompt in sorted(set(prompts)):
             reply, tokens = Replies(1, tokenizer=self.tokenizer, **ends), np.array(prompt)
+            room = len(prompt) + ends["new_tokens"] - 1
             with naming_bad_logits(self, "what follows a prompt"):
-                [logits] = self.logits(tokens, len(tokens) - 1)
+                [logits] = self.logits(tokens, len(tokens) - 1, room=room)
                 while reply.add(logits):
                     tokens = np.append(tokens, reply.chosen[-1].item())
-                    [logits] = self._on(self._context(longest), tokens, len(tokens) - 1, [1], len(tokens) - 1)
+                    [logits] = self._on(self._context(room), tokens, len(tokens) - 1, [1], len(tokens) - 1)
             [found[prompt]] = reply.texts
         return [found[prompt] for prompt in prompts]
 
@@ -265,7 +254,7 @@ class LlamaCpp:
         room = self.max_positions or tokens
         if self._open is not None:
             had, context, free = self._open
-            if had >= room:
+            if had == room or (had > room and self.rope_by_length is None):
                 return context
             free()
         how = (c := self._c).llama_context_default_params()
@@ -287,6 +276,15 @@ class LlamaCpp:
             )
         self._open = room, context, weakref.finalize(self, c.llama_free, context)
         return context
+
+    def _says(self, key: str) -> str | None:
+        """What the file says of the scaling of its rope; None if it does not."""
+        words, size = ctypes.create_string_buffer(256), 256
+        for name in ("general.architecture", f"{{}}.rope.scaling.{key}"):
+            name = name.format(words.value.decode()).encode()
+            if self._c.llama_model_meta_val_str(self._model, name, words, size) < 0:
+                return None
+        return words.value.decode()
 
     def _last_words(self) -> str:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
@@ -319,15 +317,3 @@ class _Stream:
             self._held = torch.cat([self._held, *self._logits])
         else:
             self._next = -1
-
-
-def rope_settings(scaling: str | None) -> dict[str, Any]:
-    """The context's settings for `none`, `linear:FACTOR` or `yarn:FACTOR`; None: as the file says."""
-    if scaling is None:
-        return {}
-    match = re.fullmatch(r"(none)|(linear|yarn):(\d+(?:\.\d+)?)", scaling)
-    if match is None or (match[3] and float(match[3]) <= 1):
-        expected = "none, linear:FACTOR or yarn:FACTOR, with a factor above 1"
-        raise UsageError(f"rope_scaling is {scaling!r}", expected=expected)
-    scale = {"rope_freq_scale": 1 / float(match[3])} if match[3] else {}
-    return {"rope_scaling_type": ROPE_SCALINGS[match[1] or match[2]], **scale}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.head import NonFiniteLogits
-from lengthwise.checkpoints.probe import differs
+from lengthwise.checkpoints.probe import TOLERANCE, differs
 from lengthwise.errors import UsageError
 from lengthwise.subjects.proof import Proofs
 
@@ -73,3 +73,18 @@ def test_what_says_nothing_about_the_shortcut_propagates(case: str) -> None:
     with pytest.raises(kind):
         proofs.take("tree", 8, fast, plain, name="m")
     assert not proofs.up_to, "it is tried again, with a smaller batch or after the bug is mended"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_one_large_dimension_hides_no_difference(dtype: torch.dtype) -> None:
+    """As in SmolLM2, where one of 576 dimensions reaches 53, and the others are near 0.6."""
+    generator = torch.Generator().manual_seed(0)
+    rows, others = torch.randn(2, 100, 576, generator=generator, dtype=torch.float64)
+    rows[40, 7] = others[40, 7] = 50
+    eps = torch.finfo(dtype).eps
+    rounded = rows * (1 + eps * torch.randn(rows.shape, generator=generator))
+    assert differs(rounded.to(dtype), rows.to(dtype)) is None
+    one, alone = rows.clone(), rows.clone()
+    one[90], alone[:, :7] = others[90], others[:, :7] * 10
+    for found in (others, one, alone, torch.full_like(rows, torch.nan)):
+        assert differs(found.to(dtype), rows.to(dtype)) is not None

@@ -78,9 +78,13 @@ def unwrap_saved(module: Any) -> Any:
     return module.modules_to_save[module.active_adapters[0]]
 
 
-def is_quantized(model: nn.Module) -> bool:
-    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8)."""
-    return bool(getattr(unwrap(model), "is_quantized", False))
+def rounds_together(model: nn.Module) -> bool:
+    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8).
+
+    Of bitsandbytes' 4 bits are weights alone.
+    """
+    base: Any = unwrap(model)
+    return getattr(base, "is_quantized", False) and not getattr(base, "is_loaded_in_4bit", False)
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.hidden import accepted, is_quantized, running, unwrap, view_arguments
+from lengthwise.checkpoints.hidden import accepted, rounds_together, running, unwrap, view_arguments
 from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
@@ -112,7 +112,7 @@ def check_causal(model: nn.Module) -> None:
     at_once = max(getattr(config, name, None) or 0 for name in _AT_ONCE)
     text = probe_tokens(model)[:1].repeat(1, 3 + at_once // 6)[:, : max_positions(model)]
     run, name = partial(all_logits, model), f"a {type(unwrap(model)).__name__}"
-    dtype = torch.bfloat16 if is_quantized(model) else next(model.parameters()).dtype
+    dtype = torch.bfloat16 if rounds_together(model) else next(model.parameters()).dtype
     for place in {1, text.shape[1] - 1} - {0}:
         check_blind(text, run(text)[0], run, place, name=name, dtype=dtype)
 

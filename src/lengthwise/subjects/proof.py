@@ -42,6 +42,8 @@ class Proofs:
     """The longest text whose beginning was seen not to depend on its end."""
     blind_behind: tuple[int, int] = 0, 0
     """The most tokens of a piece that was read behind a cache, of which the same was seen, and where it ended."""
+    never: str | None = None
+    """Why no shortcut gives what a plain pass gives, though the difference may look like that of 16 bits."""
 
     def failed(self, shortcut: str) -> bool:
         """Whether the shortcut was given up."""
@@ -78,6 +80,8 @@ class Proofs:
         refused for that reason. Other errors propagate: those of `plain`, bugs of this package, and exhausted memory,
         which a smaller batch mends.
         """
+        if self.never is not None and not self.failed(shortcut):
+            self.refuse(shortcut, self.never, name=name)
         if self.failed(shortcut):
             return False
         try:

@@ -19,7 +19,7 @@ from lengthwise.checkpoints.head import (
     states_and_output,
     why_not,
 )
-from lengthwise.checkpoints.hidden import decoder_of, is_compiled, is_quantized, runs_compiled
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, rounds_together, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     check_positions_fit,
@@ -45,6 +45,7 @@ _LONG = 2048
 """Tokens of a pass that takes long enough to show its layers."""
 _BEGINNING = 320
 """Tokens that are read again alone, at least: more than 256, which recurrent layers compute at once."""
+_TOGETHER = "its products are rounded by scales, or outliers, of all tokens that are read at once"
 
 
 @dataclass
@@ -85,7 +86,8 @@ class Weights:
     def proofs(self) -> Proofs:
         """Which shortcuts it was seen to take without a difference, with the attention kernel in use."""
         kernel = str(getattr(self.config, "_attn_implementation", None))
-        return self._proofs.setdefault(kernel, Proofs())
+        never = _TOGETHER if rounds_together(self.model) else None
+        return self._proofs.setdefault(kernel, Proofs(never=never))
 
     def may_continue(self, shortcut: str) -> bool:
         """Whether a shortcut that continues a text from its cache may be tried."""
@@ -202,7 +204,7 @@ class Weights:
         # Frequencies may follow the length of the text, and its beginning is then another text.
         if size and self.rope_by_length is None and (behind or length > self.proofs.blind_up_to):
             # LLM.int8 rounds by what is read at once.
-            dtype = torch.bfloat16 if is_quantized(self.model) else None
+            dtype = torch.bfloat16 if rounds_together(self.model) else None
             check_blind(ids[:1], hidden[0], behind or self.run, size, name=self.name, dtype=dtype)
             self.proofs.blind_up_to = max(self.proofs.blind_up_to, 0 if behind else length)
 

@@ -43,6 +43,13 @@ def test_values_and_gradients_are_those_of_the_plain_formulas(
     assert assert_fused_is_plain(data, chunk_size=5, **term).keys() == data.leaves().keys()
 
 
+@pytest.mark.parametrize("ce_on", ["long", "short"])
+@pytest.mark.parametrize(("divergence", "detach"), [term for term in TERMS if term[0] != "entropy"])
+def test_one_views_cross_entropy_alone(divergence, detach, ce_on):
+    term = {"alpha": 0.3, "divergence": divergence, "detach": detach, "ce_on": ce_on}
+    assert_fused_is_plain(problem(min_context=2, **HEADS["all"]), chunk_size=5, **term)
+
+
 @pytest.mark.parametrize(("divergence", "detach"), TERMS)
 def test_the_divergence_alone(divergence, detach):
     """Without labels, where a cross entropy a thousand times larger cannot hide an error."""
@@ -104,23 +111,6 @@ def test_an_empty_overlap_is_exactly_zero(divergence, offset):
     expected = gradients(data.fused(without, alpha=0.0).loss, without)
     for name in leaves:
         assert torch.equal(found[name], expected[name]), name
-
-
-def test_a_view_without_labels_has_a_cross_entropy_of_exactly_zero():
-    data = problem(offset=12)
-    leaves = data.leaves()
-    output = replace(data, labels_long=torch.full_like(data.labels_long, -100)).fused(leaves, alpha=0.3)
-    assert output.cross_entropy_long == 0
-    assert output.cross_entropy == output.cross_entropy_short / 2
-    found = gradients(output.loss, leaves)
-    assert found["hidden_long"].count_nonzero() == 0
-    assert found["hidden_short"].count_nonzero() > 0
-
-
-def test_one_sample_and_one_pair():
-    data = problem(batch=1, length=2, offset=0, ignored=0.0)
-    assert data.geometry.paired_positions == 1
-    assert_same_values(data.fused(alpha=0.3), data.plain(alpha=0.3), rtol=1e-12)
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
@@ -202,21 +192,17 @@ def test_layouts_do_not_matter():
     assert padded.grad[:, 53:].count_nonzero() == 0
 
 
-def test_a_second_backward_is_refused():
+def test_a_second_backward_and_a_second_derivative_are_refused():
     leaves = problem().leaves()
+    loss = problem().fused(leaves, alpha=0.3).loss
+    with pytest.raises(UsageError, match="cannot be differentiated again"):
+        torch.autograd.grad(loss, leaves["head_weight"], create_graph=True)
     loss = problem().fused(leaves, alpha=0.3).loss
     loss.backward(retain_graph=True)
     first = leaves["head_weight"].grad.clone()
     with pytest.raises(UsageError, match="differentiated before"):
         loss.backward()
     assert torch.equal(leaves["head_weight"].grad, first)
-
-
-def test_a_second_derivative_is_refused():
-    leaves = problem().leaves()
-    loss = problem().fused(leaves, alpha=0.3).loss
-    with pytest.raises(UsageError, match="cannot be differentiated again"):
-        torch.autograd.grad(loss, leaves["head_weight"], create_graph=True)
 
 
 @pytest.mark.parametrize("name", ["hidden_long", "hidden_short", "head_weight"])

@@ -1,4 +1,4 @@
-"""Models that copy, as logits of given tokens, and a text in which there is nothing else to copy."""
+"""Models that copy or count, as logits of given tokens, and texts with nothing else to copy, or that count up."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +36,17 @@ def copying(
     return logits
 
 
+def knowing(good: int = 1 << 40) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Logits that know the next number at the first `good` positions, and are sure of another one behind."""
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        right = torch.nn.functional.one_hot((ids + 1) % VOCABULARY, VOCABULARY) * 12.0
+        right[:, good:] = right[:, good:].roll(1, dims=-1)
+        return right
+
+    return logits
+
+
 def reading(
     fake: Any, logits: Callable[[torch.Tensor], torch.Tensor], *, vocabulary: int = VOCABULARY
 ) -> Any:
@@ -56,3 +67,8 @@ def without_repetition(*, count: int = 6, size: int = 700) -> TokenDocuments:
     return documents_of(
         [np.random.default_rng(index).permutation(VOCABULARY)[:size] for index in range(count)]
     )
+
+
+def counting(count: int) -> TokenDocuments:
+    """Documents that count up, each from its own beginning."""
+    return documents_of([(np.arange(700) + 40 * index) % VOCABULARY for index in range(count)])

@@ -1,10 +1,17 @@
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
 from lengthwise.alignment import entropy, jeffreys, jensen_shannon
 from lengthwise.checkpoints import NonFiniteLogits
-from lengthwise.measure.distributions import compare, distributions
-from lengthwise.measure.perplexity import tempered_losses
+from lengthwise.measure.distributions import compare, distributions, own_rounding
+from lengthwise.measure.perplexity import KNOTS, _weights, fitted_temperature, tempered_losses
+from lengthwise.measure.repeated_windows import Layout
+from lengthwise.subjects import LoadedModel, Reading, Want
+from lengthwise.subjects.rounding import LEAST, beginning
+from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 
 def random_logits(rows: int, vocabulary: int, *, seed: int = 0, dtype: torch.dtype = torch.float64):
@@ -70,3 +77,113 @@ def test_bad_logits_are_found_and_their_row_is_named(bad: float):
         with pytest.raises(NonFiniteLogits) as caught:
             score()
         assert caught.value.position == 4
+
+
+def logits_like_a_model(rows: int, *, vocabulary: int = 500, scale: float = 1.0, seed: int = 0):
+    """Logits with a few likely tokens and a long tail, and labels drawn from their softmax."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64).log()
+    sharpness = 0.8 + torch.rand(rows, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(rows, vocabulary, generator=generator, dtype=torch.float64)
+    logits = -1.5 * sharpness * ranks + noise
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    return scale * logits, labels
+
+
+def totals_of(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
+    scores = tempered_losses(logits, labels, KNOTS)
+    return np.concatenate([[len(labels)], scores.sum(dim=0).flatten().numpy()])[None]
+
+
+def direct(logits: torch.Tensor, labels: torch.Tensor, b: float) -> float:
+    return torch.nn.functional.cross_entropy(b * logits, labels).item()
+
+
+@pytest.mark.parametrize("b", [0.5, 0.6, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6, 2.0])
+def test_loss_between_the_knots_is_the_loss(b: float):
+    logits, labels = logits_like_a_model(200)
+    totals = totals_of(logits, labels)[0]
+    loss = (_weights(np.log([b])) @ totals[1:])[0] / totals[0]
+    assert loss == pytest.approx(direct(logits, labels, b), abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.9, 1.0, 1.2, 1.6])
+def test_best_temperature_is_that_of_a_direct_minimisation(scale: float):
+    logits, labels = logits_like_a_model(400, scale=scale)
+    log_b = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([log_b], max_iter=50, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(log_b.exp() * logits, labels)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    b, loss = fitted_temperature(totals_of(logits, labels))
+    assert loss[0] == pytest.approx(closure().item(), abs=1e-4)
+    assert b[0] == pytest.approx(log_b.exp().item(), abs=5e-3)
+
+
+def test_totals_of_several_samples_are_fitted_one_by_one():
+    samples = [totals_of(*logits_like_a_model(100, scale=scale, seed=1))[0] for scale in (0.8, 1.2)]
+    together, _ = fitted_temperature(np.array(samples))
+    assert together[0] == pytest.approx(fitted_temperature(np.array(samples[:1]))[0][0])
+    assert together[0] / together[1] == pytest.approx(1.5, abs=0.01)
+
+
+LAYOUT = Layout(768)
+BY_LENGTH = {"rope_parameters": {"rope_type": "dynamic", "factor": 8.0, "rope_theta": 1e4}}
+
+
+class Wavers(LoadedModel):
+    """It answers otherwise each time."""
+
+    calls = 0
+
+    def hidden_states(self, input_ids: Any, **how: Any) -> Any:
+        self.calls += 1
+        return super().hidden_states(input_ids, **how) * (1 + 0.2 * self.calls)
+
+
+def found_of(cls: type[LoadedModel], **settings: Any) -> tuple[LoadedModel, Reading, dict[str, Any]]:
+    """A side, what it reads, and how far it is from itself."""
+    model = cls(tiny_llama(max_position_embeddings=64, **settings), tiny_tokenizer(), "tiny", "memory")
+    ids = np.random.default_rng(0).integers(320, size=LAYOUT.length + 1)
+    reading = Reading(tokens=ids[:-1], labels=ids[1:], want=Want.ROWS)
+    found = own_rounding(model, reading, model.read([reading])[0], LAYOUT.edges)
+    return model, reading, found
+
+
+def mean_of(found: dict[str, Any]) -> float:
+    return sum(found["sums"]) / sum(found["tokens"])
+
+
+def test_what_more_text_changes_is_no_rounding() -> None:
+    model, reading, found = found_of(LoadedModel, **BY_LENGTH)
+    short = beginning(reading)
+    losses = []
+    for tokens in (reading.tokens, short.tokens):
+        # A fresh model: this rope keeps the frequencies of the longest input so far.
+        plain = tiny_llama(max_position_embeddings=64, **BY_LENGTH)
+        with torch.no_grad():
+            log_p = plain(torch.from_numpy(np.array(tokens))[None]).logits[0].double().log_softmax(-1)
+        labels = torch.from_numpy(np.array(short.labels))[:, None]
+        losses.append(-log_p[: len(labels)].gather(1, labels)[:, 0])
+    expected = (losses[1] - losses[0]).abs().mean().item()
+    assert expected > 0.01
+    assert found["by_length"] == pytest.approx(expected, rel=1e-3)
+    assert mean_of(found) < LEAST["float32"]
+    assert model.rope_by_length == "dynamic"
+
+
+def test_a_sound_side_depends_on_nothing() -> None:
+    _, _, found = found_of(LoadedModel)
+    assert "by_length" not in found
+    assert mean_of(found) < LEAST["float32"]
+
+
+def test_a_side_that_does_not_repeat_itself_says_nothing_about_lengths() -> None:
+    _, _, found = found_of(Wavers)
+    assert "by_length" not in found
+    assert mean_of(found) > 0.01

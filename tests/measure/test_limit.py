@@ -1,21 +1,19 @@
 """`limit` on models whose limits are known because they were built with them."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+from transformers import MistralConfig, MistralForCausalLM
 
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import UsageError
 from lengthwise.measure import Limit
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
 from lengthwise.subjects.branches import TOGETHER
-from lengthwise.text import TokenDocuments
-from tests.measure.copying import VOCABULARY, documents_of, reading, without_repetition
+from tests.measure.copying import VOCABULARY, counting, knowing, reading, without_repetition
 from tests.readings import in_memory, token_losses
 
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
@@ -34,26 +32,13 @@ def codes() -> torch.Tensor:
     return torch.randint(2, (VOCABULARY, CODE), generator=generator).mul(2).sub(1) / math.sqrt(CODE)
 
 
-def texts(next_token: Callable[[list[int], np.random.Generator], int], *, size: int = 700) -> TokenDocuments:
-    """Six documents, each token made from those before it."""
-    documents = []
-    for index in range(6):
-        rng = np.random.default_rng(index)
-        tokens = [int(token) for token in rng.integers(VOCABULARY, size=2)]
-        while len(tokens) < size:
-            tokens.append(next_token(tokens, rng))
-        documents.append(np.array(tokens))
-    return documents_of(documents)
-
-
 @torch.no_grad()
-def transformer(*, window: int | None, copies: bool) -> MistralForCausalLM:
+def transformer(*, window: int | None) -> MistralForCausalLM:
     """A Mistral with weights set by hand.
 
     Its stream holds [1, token, previous token, output]. Layer 0 attends to the token before (by rope's fast
-    frequencies) and writes it down. Layer 1, if `copies`, attends to where the previous token is this one (by
-    the slow frequencies, which hardly turn) and outputs that token: an induction head. Otherwise the head
-    reads the previous token.
+    frequencies) and writes it down. Layer 1 attends to where the previous token is this one (by the slow
+    frequencies, which hardly turn) and outputs that token: an induction head.
     """
     width = 256
     config = MistralConfig(
@@ -83,38 +68,11 @@ def transformer(*, window: int | None, copies: bool) -> MistralForCausalLM:
     looking.k_proj.weight[:fast, 0] = 30 / first
     looking.v_proj.weight[:CODE, token] = one / first
     looking.o_proj.weight[previous, :CODE] = one
-    read = previous
-    if copies:
-        copying.q_proj.weight[slow, token] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
-        copying.k_proj.weight[slow, previous] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
-        copying.v_proj.weight[:CODE, token] = one / second
-        copying.o_proj.weight[output, :CODE] = one
-        read = output
-    model.lm_head.weight[:, read] = codes() * 20 / last
-    return model.eval()
-
-
-def successor() -> np.ndarray:
-    """A permutation of the vocabulary."""
-    return np.random.default_rng(99).permutation(VOCABULARY)
-
-
-@torch.no_grad()
-def table_of_positions(*, good: int, size: int) -> GPT2LMHeadModel:
-    """A GPT-2 that knows each token's successor, with rows of noise after `good` positions of its table."""
-    config = GPT2Config(
-        vocab_size=VOCABULARY, n_positions=size, n_embd=CODE, n_layer=1, n_head=1, tie_word_embeddings=False,
-        bos_token_id=None, eos_token_id=0,
-    )  # fmt: skip
-    model = GPT2LMHeadModel(config)
-    for name, parameter in model.named_parameters():
-        if "c_proj" in name:
-            parameter.zero_()
-    model.transformer.wte.weight.copy_(codes())
-    model.transformer.wpe.weight.zero_()
-    noise = torch.randn(size - good, CODE, generator=torch.Generator().manual_seed(1))
-    model.transformer.wpe.weight[good:] = noise
-    model.lm_head.weight[torch.from_numpy(successor())] = codes() * 2
+    copying.q_proj.weight[slow, token] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
+    copying.k_proj.weight[slow, previous] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
+    copying.v_proj.weight[:CODE, token] = one / second
+    copying.o_proj.weight[output, :CODE] = one
+    model.lm_head.weight[:, output] = codes() * 20 / last
     return model.eval()
 
 
@@ -130,15 +88,15 @@ def assert_found(row: Row, limit: int) -> None:
     assert row.unit == "tokens"
 
 
-@pytest.mark.parametrize("window", [60, 150, 301])
+@pytest.mark.parametrize("window", [60, 301])
 def test_an_attention_window(window: int):
-    model = in_memory(transformer(window=window, copies=True), "window")
+    model = in_memory(transformer(window=window), "window")
     found = measured(model, without_repetition(), max_length=512, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), window)
 
 
 def test_without_a_window_there_is_no_end():
-    model = in_memory(transformer(window=None, copies=True), "copies")
+    model = in_memory(transformer(window=None), "copies")
     found = measured(model, without_repetition(), max_length=512, **SETTINGS)
     row = one(found.rows, "used_up_to")
     assert row.at_least
@@ -146,38 +104,20 @@ def test_without_a_window_there_is_no_end():
     assert any("used_up_to: no end was found up to 496 tokens" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("good", [131, 300, 420])
-def test_learned_positions_of_which_only_the_first_are_good(good: int):
-    documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
-    model = in_memory(table_of_positions(good=good, size=512), "table")
-    found = measured(model, documents, max_length=512, **SETTINGS)
+@pytest.mark.parametrize("good", [131, 200, 300, 420])
+def test_positions_of_which_only_the_first_are_good(fake: Any, good: int):
+    found = measured(reading(fake, knowing(good)), counting(6), max_length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
-def test_a_table_of_positions_ends():
-    documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
-    model = in_memory(table_of_positions(good=400, size=400), "table")
-    found = measured(model, documents, max_length=4096, **SETTINGS)
+def test_a_table_of_positions_ends(fake: Any):
+    model = reading(fake, knowing(400))
+    model.max_positions = 400
+    found = measured(model, counting(6), max_length=4096, **SETTINGS)
     row = one(found.rows, "sound_up_to")
     assert row.value == pytest.approx(400, rel=0.1)
     assert not row.at_least
     assert any("Sound to the end: the model's table of 400 positions" in note for note in found.notes)
-
-
-@pytest.mark.parametrize("good", [200, 350])
-def test_rope_that_is_stretched_beyond_a_length(good: int):
-    inner = transformer(window=None, copies=False)
-    inner.lm_head.weight.data = inner.lm_head.weight.data[torch.from_numpy(np.argsort(successor()))]
-    rotary = inner.model.rotary_emb
-    plain = rotary.forward
-
-    def stretched(x: torch.Tensor, position_ids: torch.Tensor, **rest: Any) -> Any:
-        return plain(x, torch.where(position_ids < good, position_ids, 3 * position_ids), **rest)
-
-    rotary.forward = stretched
-    documents = texts(lambda tokens, _: int(successor()[tokens[-2]]))
-    found = measured(in_memory(inner, "stretched"), documents, max_length=512, **SETTINGS)
-    assert_found(one(found.rows, "sound_up_to"), good)
 
 
 def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
@@ -223,16 +163,6 @@ def test_the_last_short_context_ends_with_the_window(model, documents):
     ids = document.ids[record["start"] : record["start"] + 289]
     whole, short = token_losses(model, [ids[:288], ids[224:288]], [ids[257:]] * 2)
     assert record["excess"][-4:] == pytest.approx((whole - short).view(4, 8).sum(1).tolist(), abs=1e-3)
-
-
-def test_bad_logits_name_the_position(fake):
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        found = torch.zeros(*ids.shape, VOCABULARY)
-        found[:, 150:] = float("nan")
-        return found
-
-    with pytest.raises(LengthwiseError, match=r"at position 1[0-9][0-9] of tokens"):
-        measured(reading(fake, logits), without_repetition(), max_length=256, **SETTINGS)
 
 
 def test_length_and_reference_follow_from_the_trained_length(model):

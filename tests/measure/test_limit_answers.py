@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import Limit
@@ -14,7 +13,16 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.report.limit_answer import limit_answers
 from lengthwise.report.sentence import said
 from lengthwise.results import Results
-from tests.measure.copying import VOCABULARY, Sees, copying, documents_of, reading, without_repetition
+from tests.measure.copying import (
+    VOCABULARY,
+    Sees,
+    copying,
+    counting,
+    documents_of,
+    knowing,
+    reading,
+    without_repetition,
+)
 
 SETTINGS: dict[str, Any] = {"max_length": 512, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
 # What a model sees, then of `used_up_to` the value with its interval, and other rows: from, to.
@@ -72,12 +80,6 @@ def test_a_number_needs_three_documents(fake: Any, count: int, few: bool) -> Non
     assert sum(row.metric == "benefit" for row in results.rows) == 13
 
 
-@torch.no_grad()
-def knows_the_next(ids: torch.Tensor) -> torch.Tensor:
-    """Of a text that counts up, whatever came before."""
-    return torch.nn.functional.one_hot((ids + 1) % VOCABULARY, VOCABULARY) * 12.0
-
-
 NO_USE = "Context is not used, not even nearby"
 # What a model sees or its logits, the short answer, words that are said.
 IN_PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
@@ -100,17 +102,19 @@ IN_PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "the nearest alone": (lambda back, _: back < 20, "not used", (NO_USE, "from 32 tokens back on")),
     "nothing": (lambda *_: False, "; context not used.", (NO_USE, "less than 0.05 does not count")),
     "the token after": (copying(lambda *_: True, vocabulary=VOCABULARY, ahead=2), "to its harm", ("worse",)),
-    "all is known": (knows_the_next, "is not known", ("a repeated passage can add nothing",)),
+    "all is known": (knowing(), "is not known", ("a repeated passage can add nothing",)),
 }
 
 
 @pytest.mark.parametrize("name", IN_PLACES)
 def test_use_in_places_alone_is_not_called_none(fake: Any, name: str) -> None:
     how, short, words = IN_PLACES[name]
-    counting = documents_of([(np.arange(700) + 40 * index) % VOCABULARY for index in range(4)])
-    texts = counting if how is knows_the_next else without_repetition(count=4)
-    by_logits = how is knows_the_next or name == "the token after"
-    logits = how if by_logits else copying(how, vocabulary=VOCABULARY, strength=9.0)
+    texts = counting(4) if name == "all is known" else without_repetition(count=4)
+    logits = (
+        how
+        if name in ("all is known", "the token after")
+        else copying(how, vocabulary=VOCABULARY, strength=9.0)
+    )
     results = measure(Limit(**SETTINGS), reading(fake, logits), texts)
     assert short in said(results).sentence
     text = sentences(results)
@@ -178,17 +182,9 @@ def test_unigram_loss_of_known_frequencies() -> None:
     assert np.mean(drawn) == pytest.approx(-(shares * np.log(shares)).sum(), abs=0.01)
 
 
-@torch.no_grad()
 def test_not_sound_beyond_the_reference_is_said(fake: Any) -> None:
-    """A model that knows the next token up to 64 tokens of context, and the wrong one behind."""
-
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        right = torch.nn.functional.one_hot((ids + 1) % VOCABULARY, VOCABULARY) * 12.0
-        right[:, 64:] *= -1
-        return right
-
-    counting = documents_of([(np.arange(700) + 40 * index) % VOCABULARY for index in range(4)])
-    results = measure(Limit(**SETTINGS), reading(fake, logits), counting)
+    """A model that knows the next token up to 64 tokens of context, and is wrong behind."""
+    results = measure(Limit(**SETTINGS), reading(fake, knowing(64)), counting(4))
     [sound] = [row for row in results.rows if row.metric == "sound_up_to"]
     assert (sound.value, sound.ci_low, sound.ci_high) == (64, 64, 72)
     text = sentences(results)

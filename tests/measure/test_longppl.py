@@ -68,8 +68,9 @@ def one(rows: list[Row], metric: str) -> Row:
     return row
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 50])
-@pytest.mark.parametrize("which", ["itself", "another model", "another tokenizer"])
+@pytest.mark.parametrize(
+    ("which", "batch_size"), [("itself", 1), ("another model", 3), ("another tokenizer", 50)]
+)
 def test_it_is_what_the_published_package_gives(evaluator, of_letters, corpus, which, batch_size):
     model = {
         "itself": evaluator,

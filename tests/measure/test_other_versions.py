@@ -1,6 +1,8 @@
 """What an interrupted run shows, of every measurement; samples that another version kept are refused in words."""
 
+import functools
 import json
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +26,42 @@ KINDS = sorted(SMALL)
 PLACES = ("key", "document", "start", "crc", "length", "task", "depth", "reference", "spans")
 
 
-def measured(kind: str, folder: Path, **how: bool) -> None:
-    settings = dict(SMALL[kind])
-    if kind == "compare":
-        settings["side_b"] = {"model": str(folder.parent / "other")}
-        if not (folder.parent / "other").exists():
-            save_tiny_model(folder.parent / "other", seed=1)
-    run(
-        MEASUREMENTS[kind].measurement(**settings), (tiny_llama(), tiny_tokenizer()), TEXTS, out=folder, **how
-    )
+class Runs:
+    """Runs of every measurement, each made once, in folders that tests copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._other = {"model": str(save_tiny_model(folder / "other", seed=1))}
+        self.finished = functools.cache(self._finished)
+        self.half = functools.cache(self._half)
+
+    def measure(self, kind: str, folder: Path, **how: bool) -> None:
+        settings = SMALL[kind] | ({"side_b": self._other} if kind == "compare" else {})
+        model = (tiny_llama(), tiny_tokenizer())
+        run(MEASUREMENTS[kind].measurement(**settings), model, TEXTS, out=folder, **how)
+
+    def _finished(self, kind: str) -> Path:
+        self.measure(kind, self._folder / kind)
+        return self._folder / kind
+
+    def _half(self, kind: str, finished: int = 1) -> tuple[Results, Path]:
+        """What there is after Ctrl-C once so many samples are kept, and its folder."""
+        append, folder = SampleLog.append, self._folder / f"{kind}-{finished}"
+
+        def stopped(log: SampleLog, key: str, record: dict[str, object]) -> None:
+            if len(log) == finished:
+                raise KeyboardInterrupt
+            append(log, key, record)
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted) as caught:
+            patch.setattr(SampleLog, "append", stopped)
+            self.measure(kind, folder)
+        return caught.value.partial, folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 def rewrite(folder: Path, keep: tuple[str, ...] | None = None, *, drop: str = "") -> None:
@@ -51,25 +80,10 @@ def rewrite(folder: Path, keep: tuple[str, ...] | None = None, *, drop: str = ""
     (folder / "samples.jsonl").write_bytes(b"".join(lines))
 
 
-def interrupted(kind: str, folder: Path, finished: int) -> Results:
-    """What there is after Ctrl-C once so many samples are kept."""
-    append = SampleLog.append
-
-    def stopped(log: SampleLog, key: str, record: dict[str, object]) -> None:
-        if len(log) == finished:
-            raise KeyboardInterrupt
-        append(log, key, record)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted) as caught:
-        patch.setattr(SampleLog, "append", stopped)
-        measured(kind, folder)
-    return caught.value.partial
-
-
 @pytest.mark.parametrize("finished", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_there_is_after_ctrl_c_is_shown(kind, finished, tmp_path, capsys):
-    partial = interrupted(kind, tmp_path / "run", finished)
+def test_what_there_is_after_ctrl_c_is_shown(kind, finished, runs, capsys):
+    partial, _ = runs.half(kind, finished)
     assert partial.partial
     assert len(partial.records) == finished
     for verbose in (False, True):
@@ -79,33 +93,32 @@ def test_what_there_is_after_ctrl_c_is_shown(kind, finished, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_another_version_began(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted(kind, tmp_path / "run", 1)
+def test_a_run_that_another_version_began(kind: str, runs: Runs, tmp_path: Path) -> None:
+    copy = shutil.copytree(runs.half(kind, 1)[1], tmp_path / "run")
     drop = "alone" if kind == "compare" else ""
-    rewrite(tmp_path / "run", None if drop else PLACES, drop=drop)
+    rewrite(copy, None if drop else PLACES, drop=drop)
 
     def score(*_: object) -> None:
         raise AssertionError("a model is asked")
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MEASUREMENTS[kind].measurement, "score", score)
         with pytest.raises(UsageError, match="of another version of lengthwise") as caught:
-            measured(kind, tmp_path / "run", resume=True)
+            runs.measure(kind, copy, resume=True)
     assert "--overwrite" in str(caught.value.fix)
-    measured(kind, tmp_path / "run", overwrite=True)
-    assert read_run(tmp_path / "run").rows
+    runs.measure(kind, copy, overwrite=True)
+    assert read_run(copy).rows
 
 
 @pytest.mark.parametrize("kind", sorted({*KINDS} - {"compare"}))
-def test_runs_of_which_another_version_kept_one(kind: str, tmp_path: Path) -> None:
-    for name in "ab":
-        measured(kind, tmp_path / name)
-    rewrite(tmp_path / "b", PLACES)
+def test_runs_of_which_another_version_kept_one(kind: str, runs: Runs, tmp_path: Path) -> None:
+    one, copy = runs.finished(kind), shutil.copytree(runs.finished(kind), tmp_path / "b")
+    rewrite(copy, PLACES)
     with pytest.raises(UsageError, match="of another version of lengthwise"):
         if kind == "predictions":
-            comparison_of_kept(*(read_run(tmp_path / name) for name in "ab"))
+            comparison_of_kept(read_run(one), read_run(copy))
         else:
-            difference_of_runs([tmp_path / name for name in "ab"])
+            difference_of_runs([one, copy])
 
 
 def _a_row(found: dict[str, Any]) -> None:
@@ -121,12 +134,10 @@ CHANGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("what", CHANGED)
-def test_results_that_were_changed(what: str, tmp_path: Path) -> None:
-    for name in "ab":
-        measured("ppl", tmp_path / name)
-    file = tmp_path / "b" / "results.json"
-    found = json.loads(file.read_text())
+def test_results_that_were_changed(what: str, runs: Runs, tmp_path: Path) -> None:
+    copy = shutil.copytree(runs.finished("ppl"), tmp_path / "b")
+    found = json.loads((copy / "results.json").read_text())
     CHANGED[what](found)
-    file.write_text(json.dumps(found))
+    (copy / "results.json").write_text(json.dumps(found))
     with pytest.raises(UsageError, match=r"of another version of lengthwise, or were changed|other settings"):
-        difference_of_runs([tmp_path / name for name in "ab"])
+        difference_of_runs([runs.finished("ppl"), copy])

@@ -1,5 +1,7 @@
 """Every verb that measures a text reads along the path of its subject: through its passes, cache and kernel."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 from transformers import DynamicCache
 
 from lengthwise.measure import MEASUREMENTS, run
-from lengthwise.results import Row
+from lengthwise.results import Results, Row
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_text
@@ -45,9 +47,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(parent / "tiny")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("verb", SETTINGS)
-def test_a_path_is_read_and_gives_the_same(verb, way, folder, monkeypatch):
+def results(verb: str, folder: Path, **path: str) -> Results:
+    """A run of a verb; both sides of a comparison are read along the path."""
+    other = {"side_b": {"model": str(folder.parent / "copy"), **path}} if verb == "compare" else {}
+    measurement = MEASUREMENTS[verb].measurement(**SETTINGS[verb], **other)
+    return run(measurement, Subject(model=str(folder), **path), TEXT)
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Callable[[str], Results]:
+    """The run of a verb in one pass, made once."""
+    return functools.cache(lambda verb: results(verb, folder))
+
+
+# Each verb in pieces through a cache, and one verb in each way: a measurement does not know how it is read.
+CASES = [(verb, "a cache") for verb in SETTINGS] + [("compare", way) for way in WAYS if way != "a cache"]
+
+
+@pytest.mark.parametrize(("verb", "way"), CASES)
+def test_a_path_is_read_and_gives_the_same(verb, way, folder, plain, monkeypatch):
     sizes, kernels = list[int](), set[str]()
 
     def watched(self: LoadedModel, readings: Any) -> Any:
@@ -62,19 +80,11 @@ def test_a_path_is_read_and_gives_the_same(verb, way, folder, monkeypatch):
             hook.remove()
 
     read = LoadedModel.read
-
-    def results(**path: str) -> Any:
-        # Both sides of a comparison are read along it.
-        other = {"side_b": {"model": str(folder.parent / "copy"), **path}} if verb == "compare" else {}
-        measurement = MEASUREMENTS[verb].measurement(**SETTINGS[verb], **other)
-        return run(measurement, Subject(model=str(folder), **path), TEXT)
-
-    plain = results()
+    kept, compared = {place(row): row.value for row in plain(verb).rows}, 0
     monkeypatch.setattr(LoadedModel, "read", watched)
-    along = results(**WAYS[way])
+    along = results(verb, folder, **WAYS[way])
     assert sizes
     assert max(sizes) == 24 if "read" in WAYS[way] else kernels == {"eager"}
-    kept, compared = {place(row): row.value for row in plain.rows}, 0
     for row in along.rows:
         if row.unit == "nats" and (expected := kept.get(place(row))) is not None:
             compared += 1

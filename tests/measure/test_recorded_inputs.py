@@ -136,9 +136,9 @@ RUNS = [
     (verb, index, start)
     for verb, cases in CASES.items()
     for index in range(len(cases))
-    # Prompts of questions begin as the tokenizer says; `eval` has no setting for it.
     for start in STARTS
-    if verb != "eval" or STARTS[start][0] == "auto"
+    # The setting is asked once of each verb. `eval` has none: prompts of questions begin as the tokenizer says.
+    if STARTS[start][0] == "auto" or (index == 0 and verb != "eval")
 ]
 
 

@@ -67,24 +67,7 @@ def test_students_t_in_closed_form(t: float):
     assert students_t(1 - two_sided_p(t, 5) / 2, 5) == pytest.approx(t, rel=1e-3)
 
 
-@pytest.mark.parametrize(("documents", "windows"), [(7, 4), (30, 3)])
-def test_coverage_on_clustered_data(documents: int, windows: int):
-    """Documents differ by more than their windows do; the mean of the law is 2."""
-    rng = np.random.default_rng(1)
-    hits, simulations = 0, 200
-    for _ in range(simulations):
-        of_document = rng.normal(2.0, 1.0, size=documents)
-        records = [
-            (f"d{d}", [rng.normal(of_document[d], 0.5), 1.0])
-            for d in range(documents)
-            for _ in range(windows)
-        ]
-        row = estimate(statistic(records))
-        hits += row.ci_low <= 2.0 <= row.ci_high
-    assert 0.88 <= hits / simulations <= 0.99
-
-
-@pytest.mark.parametrize("documents", [2, 3, 4, 5, 8, 11, 16])
+@pytest.mark.parametrize("documents", [2, 3, 5, 8, 16])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_few_documents_cover_as_many_do(documents: int, skewed: bool):
     """95 % where documents differ normally; of a skewed law at least 87 %. The note says what is supposed."""
@@ -183,20 +166,20 @@ def test_paired_interval_on_correlated_data():
 @pytest.mark.parametrize("documents", [2, 4, 20])
 @pytest.mark.parametrize("metric", ["perplexity", "longppl"])
 def test_the_interval_of_a_perplexity_is_that_of_its_loss(metric: str, documents: int):
-    records = [(f"d{i}", [float(i), 1.0]) for i in range(1, documents + 1)]
-    plain = estimate(Statistic.of(replace(ROW, metric="loss"), records))
-    exponential = lambda totals: np.exp(totals[:, 0] / totals[:, 1])  # noqa: E731
-    powered = estimate(Statistic.of(replace(ROW, metric=metric), records, estimator=exponential))
+    exponential = lambda totals: np.exp(ratio(totals))  # noqa: E731
+
+    def both(*losses: float) -> list[Row]:
+        records = [(f"d{i}", [loss, 1.0]) for i, loss in enumerate(losses)]
+        return [
+            estimate(Statistic.of(replace(ROW, metric="loss"), records)),
+            estimate(Statistic.of(replace(ROW, metric=metric), records, estimator=exponential)),
+        ]
+
+    plain, powered = both(*map(float, range(1, documents + 1)))
     ends = [(row.value, row.ci_low, row.ci_high) for row in (plain, powered)]
     assert ends[1] == pytest.approx([math.exp(each) for each in ends[0]])
-
-
-def test_the_interval_of_a_perplexity_is_finite():
-    records = [("a", [100.0, 1.0]), ("b", [300.0, 1.0])]
-    exponential = lambda totals: np.exp(totals[:, 0] / totals[:, 1])  # noqa: E731
-    row = estimate(Statistic.of(replace(ROW, metric="perplexity"), records, estimator=exponential))
-    assert row.ci_low == 1.0
-    assert row.value < row.ci_high < math.inf
+    _, finite = both(100.0, 300.0)
+    assert 1.0 == finite.ci_low < finite.value < finite.ci_high < math.inf
 
 
 def test_a_difference_of_undefined_numbers_is_undefined():

@@ -1,5 +1,6 @@
 """Rows as real ones look, with made-up but plausible numbers."""
 
+import itertools
 import math
 import random
 from typing import Any
@@ -15,7 +16,6 @@ def estimate(value: float, half: float, **given: Any) -> Row:
 
 
 def misalignment_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **given: Any) -> list[Row]:
-    rng = random.Random(model)
     rows: list[Row] = []
     for length in LENGTHS:
         common = {"model": model, "task": "misalignment", "length": length, **given}
@@ -28,32 +28,16 @@ def misalignment_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **give
             estimate(jeffreys / 8, 0.0005, metric="js", n=12336, **common),
             estimate(0.95, 0.01, metric="top1_agreement", unit="share", n=12336, **common),
         ]
+        common["metric"] = "jeffreys"
         ends = [length // 2 + length * part // 10 for part in (1, 2, 3, 4, 5)]
-        for one in ends:
-            for other in ends:
-                if other <= one:
-                    value = jeffreys * (0.1 + (one - other) / length * 3)
-                    rows.append(
-                        estimate(
-                            value,
-                            0.003,
-                            metric="jeffreys",
-                            **{**common, "context": one, "context_other": other},
-                        )
-                    )
+        for one, other in itertools.combinations_with_replacement(reversed(ends), 2):
+            value = jeffreys * (0.1 + (one - other) / length * 3)
+            rows.append(estimate(value, 0.003, context=one, context_other=other, **common))
         step = length // 16
         for position in range(length // 2, length, step):
             value = jeffreys * (1 + 2 * math.exp(-(position - length / 2) / (length / 8)))
-            value *= rng.uniform(0.9, 1.1)
             rows.append(
-                estimate(
-                    value,
-                    0.1 * value,
-                    metric="jeffreys",
-                    position=position,
-                    position_end=position + step,
-                    **common,
-                )
+                estimate(value, value / 10, position=position, position_end=position + step, **common)
             )
     return rows
 
@@ -100,22 +84,16 @@ def limit_rows(model: str = "smollm2-135m", *, sound: int | None = 10_000) -> li
     return rows
 
 
-def metrics_records(steps: int = 10, *, entropy_pull: float = 0.0) -> list[dict[str, Any]]:
+def metrics_records(steps: int = 10) -> list[dict[str, Any]]:
     rng = random.Random(steps)
     records = []
     for step in range(1, steps + 1):
-        cross_entropy = 3.2 - 0.02 * math.log(step) + rng.gauss(0, 0.05)
-        entropy = 6.8 - entropy_pull * step / steps + rng.gauss(0, 0.08)
-        jeffreys = 0.03 * math.exp(-step / steps) + rng.uniform(0, 0.004)
-        records.append(
-            {
-                "step": step,
-                "loss": cross_entropy + 0.1 * (entropy + jeffreys),
-                "cross_entropy": cross_entropy,
-                "entropy": entropy,
-                "jeffreys": jeffreys,
-                "misalignment": entropy + jeffreys,
-                "learning_rate": 1e-4,
-            }
-        )
+        parts = {
+            "cross_entropy": 3.2 - 0.02 * math.log(step) + rng.gauss(0, 0.05),
+            "entropy": 6.8 + rng.gauss(0, 0.08),
+            "jeffreys": 0.03 * math.exp(-step / steps) + rng.uniform(0, 0.004),
+        }
+        parts["misalignment"] = parts["entropy"] + parts["jeffreys"]
+        loss = parts["cross_entropy"] + 0.1 * parts["misalignment"]
+        records.append({"step": step, "loss": loss, "learning_rate": 1e-4, **parts})
     return records

@@ -1,12 +1,18 @@
+"""Figures stand alone; every point of every curve is drawn at the position of its row, and a bin at its middle."""
+
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.figure
 import pytest
 
+from lengthwise.report import drawing
 from lengthwise.report.drawing import COLORS, Picture, curves_of
 from lengthwise.report.figures import (
     FIGURES,
@@ -49,7 +55,7 @@ def drawn(picture: Picture | None) -> Picture:
     return picture
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.parametrize("name", ["loss", "matrix", "training"])
 def test_the_same_rows_give_the_same_bytes(
     pictures: dict[str, Picture], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,13 +105,14 @@ def test_the_words_say_where_the_curves_begin_and_end(pictures: dict[str, Pictur
     assert "smollm2-135m: 3.200 at 256, 3.080 at 1024." in picture.alt
 
 
-def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none() -> None:
-    def used(rows: list[Row], value: float | None) -> list[Row]:
-        return [replace(row, value=value) if row.metric == "used_up_to" else row for row in rows]
-
-    first, second = made.limit_rows("a"), made.limit_rows("b")
+def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none(
+    pictures: dict[str, Picture],
+) -> None:
+    first, second = made.limit_rows(), made.limit_rows("b", sound=None)
+    without_used = [replace(row, value=None) if row.metric == "used_up_to" else row for row in first]
     with_both, without = (
-        drawn(limit_curves(rows)).svg.lower() for rows in (first + second, used(first, None) + second)
+        pictures["limits"].svg.lower(),
+        drawn(limit_curves(without_used + second)).svg.lower(),
     )
     # The line of the first model is gone, not that of the second.
     assert without.count(COLORS[0].lower()) < with_both.count(COLORS[0].lower())
@@ -148,6 +155,88 @@ def test_a_model_has_one_colour_in_all_panels_and_all_models_are_in_the_legend()
     rows = [*short, *made.perplexity_rows("b"), *made.perplexity_rows("c")]
     curves = curves_of(rows[-1:], lambda row: row.length or 0, series=("a", "b", "c"))
     assert [curve.style for curve in curves] == [2]
-    # The first panel has fewer models here than the others.
-    svg = drawn(loss_by_position(list(reversed(rows)))).svg.lower()
+    # The first panel has fewer models here than the second.
+    two = [row for row in reversed(rows) if row.length != made.LENGTHS[-1]]
+    svg = drawn(loss_by_position(two)).svg.lower()
     assert all(color.lower() in svg for color in COLORS[:3])
+
+
+def _difference_rows() -> list[Row]:
+    common: dict[str, object] = {"model": "m", "task": "difference"}
+    rows = [made.estimate(0.05, 0, metric="tolerance", **common)]
+    benefits = {"benefit_a": 2, "benefit_b": 1, "benefit_change": -1, "benefit_kept": 0.5}
+    for length, edges in ((128, (0, 64, 96, 128)), (256, (0, 64, 96, 128, 192, 256))):
+        common["length"] = length
+        for begin, end in pairwise(edges):
+            place = {"metric": "difference", "position": begin, "position_end": end}
+            rows.append(made.estimate(length / 1e3 + end / 1e6, 1e-3, **place, **common))
+        for metric, value in benefits.items():
+            rows.append(
+                made.estimate(value + length / 1e3, 0.1, metric=metric, distance=length // 2, **common)
+            )
+    return rows
+
+
+ROWS = {
+    "misalignment": made.misalignment_rows(),
+    "perplexity": made.perplexity_rows(),
+    "limit": made.limit_rows(),
+    "difference": _difference_rows(),
+}
+CURVES = [
+    (task, draw) for task, draws in FIGURES.items() for draw in draws if draw is not misalignment_matrix
+]
+
+
+def place(row: Row) -> float:
+    """The x value of a row: the middle of its bin, its distance, its count or its length."""
+    if row.position is not None and row.position_end is not None:
+        return fmean(range(row.position, row.position_end))
+    return next(each for each in (row.distance, row.kept, row.length, -1) if each is not None)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[matplotlib.figure.Figure]:
+    """The figures as they are when they become pictures."""
+    found, finish = [], drawing.picture
+
+    def kept(figure, **about):
+        found.append(figure)
+        return finish(figure, **about)
+
+    monkeypatch.setattr(drawing, "picture", kept)
+    return found
+
+
+def points(figures: Sequence[matplotlib.figure.Figure]) -> set[tuple[float, float]]:
+    """(x, y) of every point of every curve; lines without a label are levels and intervals."""
+    lines = [line for figure in figures for axes in figure.axes for line in axes.lines]
+    curves = [line for line in lines if not str(line.get_label()).startswith("_")]
+    return {(float(x), float(y)) for line in curves for x, y in zip(*line.get_data(), strict=True)}
+
+
+def test_every_task_with_figures_has_rows_here() -> None:
+    assert list(ROWS) == list(FIGURES)
+
+
+@pytest.mark.parametrize(("task", "draw"), CURVES, ids=[draw.__name__ for _, draw in CURVES])
+def test_a_point_stands_at_the_place_of_its_row(task, draw, figures) -> None:
+    rows = [row for row in ROWS[task] if row.value is not None and row.context_other is None]
+    assert draw(rows) is not None
+    drawn = points(figures)
+    # What is drawn of a metric, whole numbers or bins, is drawn whole.
+    kinds = {(row.metric, row.is_whole) for row in rows if (place(row), row.value) in drawn}
+    assert kinds
+    # Benefits at the greatest length: `benefits_by_distance` has a test of its own.
+    others = [row for row in rows if row.metric.startswith("benefit_") and row.length != rows[-1].length]
+    expected = [row for row in rows if (row.metric, row.is_whole) in kinds and row not in others]
+    assert drawn == {(place(row), row.value) for row in expected}
+    assert draw.__name__.endswith("by_position") <= any(not whole for _, whole in kinds)
+
+
+def test_a_decoded_end_of_a_window_stands_at_the_windows_length(figures) -> None:
+    [draw] = FIGURES["difference"]
+    rows = [row for row in ROWS["difference"] if row.position is None or row.position_end == row.length]
+    assert draw(rows) is not None
+    bins = {(row.length, row.value) for row in rows if row.position is not None}
+    assert bins <= points(figures)

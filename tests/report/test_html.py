@@ -1,5 +1,6 @@
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,13 @@ class Parsed(HTMLParser):
         self.text.append(data)
 
 
-@pytest.fixture
-def page() -> str:
-    picture = loss_by_length(made.perplexity_rows())
-    assert picture is not None
+@pytest.fixture(scope="module")
+def picture() -> Any:
+    return loss_by_length(made.perplexity_rows())
+
+
+@pytest.fixture(scope="module")
+def page(picture: Any) -> str:
     table = Table(columns=("a", "b"), rows=[("x", 1)], caption="A table")
     sections = [
         Section(title="One & only", paragraphs=["Text with `code` and <b>.", "More."], tables=[table]),
@@ -97,10 +101,10 @@ def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
     assert links <= {f"#{each}" for each in ids}
 
 
-def test_letters_stand_once_and_each_picture_keeps_its_own() -> None:
+def test_letters_stand_once_and_each_picture_keeps_its_own(picture: Any) -> None:
     """What every use shows, in order, is in the page what it is in the pictures as files."""
-    drawn = [loss_by_length(made.perplexity_rows()), loss_by_position(made.perplexity_rows())]
-    pictures = [picture for picture in drawn if picture is not None]
+    other: Any = loss_by_position(made.perplexity_rows())
+    pictures = [picture, other]
     page = render_page("T", "a", [Section(title="S", figures=pictures)])
     files = [svg for picture in pictures for svg in (picture.svg, picture.narrow)]
     assert shapes_used(page, page) == [shape for svg in files for shape in shapes_used(svg, svg)]

@@ -14,6 +14,8 @@ from lengthwise.runs import RunFolder
 from tests.report import made_rows as made
 
 WriteRun = Callable[..., Path]
+# What no picture is drawn of.
+PLAIN = [Row(model="m", task="useful_context", metric="tokens", value=512.0, unit="tokens")]
 
 
 def text_of(page: Path) -> str:
@@ -50,8 +52,9 @@ def test_one_run_goes_into_its_own_folder(write_run: WriteRun) -> None:
 
 def test_several_runs_side_by_side(write_run: WriteRun, tmp_path: Path) -> None:
     before, after = made.perplexity_rows(), made.perplexity_rows(shift=-0.3)
+    others = [row for row in made.misalignment_rows("other") if row.is_whole]
     runs = [write_run("before", kind="ppl", rows=before), write_run("after", kind="ppl", rows=after)]
-    runs.append(write_run("other", kind="measure", rows=made.misalignment_rows("other"), model="other"))
+    runs.append(write_run("other", kind="measure", rows=others, model="other"))
     page = build_report(runs, tmp_path / "all.html")
     text = text_of(page)
     assert text.startswith("3 runs: smollm2-135m (before), smollm2-135m (after), other"), "not of one kind"
@@ -65,7 +68,7 @@ def test_several_runs_side_by_side(write_run: WriteRun, tmp_path: Path) -> None:
 
 
 def test_runs_with_other_settings_are_called_out(write_run: WriteRun, tmp_path: Path) -> None:
-    runs = [write_run("a", kind="ppl", rows=made.perplexity_rows())]
+    runs = [write_run("a", kind="ppl", rows=PLAIN)]
     with RunFolder(tmp_path / "b", kind="ppl", config={"model": "n", "seed": 1}) as folder:
         folder.write_results(read_results(runs[0] / "results.json"))
     text = text_of(build_report([*runs, tmp_path / "b"], tmp_path / "page.html"))
@@ -113,7 +116,8 @@ def test_a_run_is_given_once(write_run: WriteRun, tmp_path: Path) -> None:
 
 
 def test_partial_runs_are_marked(write_run: WriteRun) -> None:
-    path = write_run("a", kind="ppl", rows=made.perplexity_rows(), partial=True)
+    rows = [row for row in made.perplexity_rows() if row.is_whole]
+    path = write_run("a", kind="ppl", rows=rows, partial=True)
     page = build_report([path])
     assert "<title>smollm2-135m (partial): at 1024 tokens the loss is 3.080 [" in page.read_text()
     text = text_of(page)
@@ -135,8 +139,7 @@ def test_training_runs_show_their_curves(write_run: WriteRun, tmp_path: Path) ->
 
 
 def test_a_task_without_a_presentation_is_tabled(write_run: WriteRun) -> None:
-    rows = [Row(model="m", task="useful_context", metric="tokens", value=512.0, unit="tokens")]
-    text = text_of(build_report([write_run("a", kind="limit", rows=rows)]))
+    text = text_of(build_report([write_run("a", kind="limit", rows=PLAIN)]))
     assert "Useful context" in text
     assert "tokens 512" in text
 
@@ -180,7 +183,7 @@ def test_what_is_no_run_or_has_no_results(tmp_path: Path, content: dict[str, str
 
 
 def test_other_peoples_files_are_not_overwritten(write_run: WriteRun, tmp_path: Path) -> None:
-    path = write_run("a", kind="ppl", rows=made.perplexity_rows())
+    path = write_run("a", kind="ppl", rows=PLAIN)
     (tmp_path / "thesis.html").write_text("mine")
     with pytest.raises(UsageError, match=r"thesis\.html"):
         build_report([path], tmp_path / "thesis.html")
@@ -190,7 +193,7 @@ def test_other_peoples_files_are_not_overwritten(write_run: WriteRun, tmp_path: 
 
 
 def test_several_runs_need_a_place_for_their_page(write_run: WriteRun) -> None:
-    runs = [write_run(name, kind="ppl", rows=made.perplexity_rows()) for name in "ab"]
+    runs = [write_run(name, kind="ppl", rows=PLAIN) for name in "ab"]
     with pytest.raises(UsageError) as caught:
         build_report(runs)
     assert "--out" in str(caught.value.fix)
@@ -201,7 +204,8 @@ def test_several_runs_need_a_place_for_their_page(write_run: WriteRun) -> None:
 def test_a_run_can_be_named_and_its_figures_and_tables_taken_alone(
     write_run: WriteRun, tmp_path: Path
 ) -> None:
-    runs = [write_run(name, kind="ppl", rows=made.perplexity_rows()) for name in ("a", "b")]
+    rows = [row for row in made.perplexity_rows() if row.length != 1024]
+    runs = [write_run(name, kind="ppl", rows=rows) for name in ("a", "b")]
     named = [f"plain={runs[0]}", f"yarn={runs[1]}"]
     figures = write_figures(named, tmp_path / "figures")
     assert [figure.name for figure in figures] == ["loss-by-length.svg", "loss-by-position.svg"]

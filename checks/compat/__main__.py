@@ -79,7 +79,7 @@ CORE = (
     "tests/test_zoo.py",
     "tests/alignment",
     "tests/cli/test_measuring.py",
-    "tests/cli/test_merge_cp.py",
+    "tests/cli/test_training.py",
     "tests/evaluation/test_likelihoods.py",
     "tests/evaluation/test_scoring.py",
     "tests/examples/test_examples.py",

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lengthwise.yaml_text import to_yaml
 from tests.tiny_folders import filled
 
 
@@ -45,23 +46,17 @@ def on_text(lengthwise: Callable[..., Any], model: str, text: list[str]) -> Call
 def recipe(shared: Path, tmp_path: Path) -> Path:
     """A recipe of four small steps."""
     path = tmp_path / "recipe.yaml"
-    path.write_text(
-        f"""\
-model: {shared / "model"}
-data:
-  corpus: {shared / "text"}
-  split: all
-length: 16
-steps: 4
-batch:
-  size: 2
-objective:
-  alpha: 0.1
-optimizer:
-  learning_rate: 1e-3
-precision: float32
-device: cpu
-save_every: 2
-"""
-    )
+    settings = {
+        "model": str(shared / "model"),
+        "data": {"corpus": str(shared / "text"), "split": "all"},
+        "length": 16,
+        "steps": 4,
+        "batch": {"size": 2},
+        "objective": {"alpha": 0.1},
+        "optimizer": {"learning_rate": 1e-3},
+        "precision": "float32",
+        "device": "cpu",
+        "save_every": 2,
+    }
+    path.write_text(to_yaml(settings))
     return path

@@ -41,22 +41,6 @@ def test_every_cache_of_a_hybrid_reads_it_or_is_refused_in_words(cache, hybrid, 
         assert cache in done.err or "Cache" in done.err
 
 
-@pytest.mark.parametrize("there_is_cuda", [False, True])
-@pytest.mark.parametrize("cache", [name for name in KV_CACHES if "offloaded" in name])
-def test_a_cache_that_needs_cuda_is_refused_before_anything_is_read(
-    cache, there_is_cuda, model, text, lengthwise, monkeypatch
-):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_cuda)
-    for more in ([], ["--dry-run"]):
-        given = [
-            *words(model, model, text=text, kv_cache=cache),
-            "--device",
-            "cpu" if there_is_cuda else "auto",
-        ]
-        done = lengthwise(*given, *more)
-        assert (done.code, "no CUDA device" in done.err, "tok/s" in done.err) == (2, True, False)
-
-
 @pytest.mark.parametrize("cache", [name for name in KV_CACHES if "offloaded" in name])
 def test_an_offloaded_cache_of_a_model_that_was_handed_over(cache, monkeypatch):
     """Its settings say "auto", and it is on the processor of a machine with CUDA."""

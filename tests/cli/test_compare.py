@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,7 +95,12 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
 def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     both = lengthwise("compare", model, other, *text, *SIZES, "--json").json
     for name, which in (("a", model), ("b", other)):
-        assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
+        done = lengthwise("compare", which, *text, *SIZES, "--out", name)
+        assert "predictions are kept, with a loss of" in done.out
+    for option in ("--metric=loss", "--reference=a", "--format=csv"):
+        message = refused(lengthwise("difference", "a", "b", option))
+        assert option.partition("=")[0] in message
+        assert "fix: leave it out" in message
     apart = lengthwise("difference", "a", "b", "--json").json
     assert lengthwise("difference", "a", "b", "--fail-above", 1e-6).code == 4
     # Random models use nothing that is far back, so there is nothing to lose.
@@ -124,16 +128,6 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     )
 
 
-@pytest.mark.parametrize("option", ["--metric=loss", "--reference=a", "--format=csv"])
-def test_kept_predictions_are_compared_as_models_are(lengthwise, model, other, text, option):
-    for name, which in (("a", model), ("b", other)):
-        done = lengthwise("compare", which, *text, *SIZES, "--out", name)
-        assert "predictions are kept, with a loss of" in done.out
-    message = refused(lengthwise("difference", "a", "b", option))
-    assert option.partition("=")[0] in message
-    assert "fix: leave it out" in message
-
-
 def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
     done = lengthwise("compare", model, model, *text, *SIZES, "--b", "read=decode=16", "--dry-run", "--json")
     assert done.json["tokens_to_run"] == 2 * 3 * 2 * 96
@@ -144,16 +138,11 @@ def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -
     assert done.json["settings"]["side_b"]["read"] == "decode=16"
 
 
-@pytest.fixture
-def runs(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> list[str]:
-    """Two models measured on the same text."""
-    save_tiny_model(tmp_path / "other", seed=1)
-    for name, which in (("before", model), ("after", "other")):
+def test_a_table_of_paired_differences(lengthwise, model, other, text):
+    """Of two models measured on the same text."""
+    runs = ["before", "after"]
+    for name, which in zip(runs, (model, "other"), strict=True):
         assert lengthwise("ppl", which, *text, "--lengths", 16, 32, "--windows", 8, "--out", name).code == 0
-    return ["before", "after"]
-
-
-def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: list[str]) -> None:
     done = lengthwise("difference", *runs)
     assert done.code == 0
     assert "difference [95 % interval]" in done.out
@@ -168,9 +157,6 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
         ("loss", 32, "other"),
     ]
     assert all(0 <= row["p_holm"] <= 1 for row in differences)
-
-
-def test_models_and_runs_have_a_verb_each(lengthwise: Callable[..., Any], runs: list[str]) -> None:
     done = lengthwise("compare", *runs)
     assert done.code == 3
     assert "`lengthwise difference`" in done.err

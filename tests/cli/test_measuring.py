@@ -39,30 +39,30 @@ def test_the_answer_on_stdout_and_progress_on_stderr(lengthwise, measure, tmp_pa
     assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
 
 
-def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(lengthwise, command, tmp_path):
-    done = lengthwise(*command, "--out", "deep/run", "--json")
+FILES = {".lock", "config.yaml", "env.json", "inputs.json", "results.json", "samples.jsonl", "README.md"}
+
+
+def test_a_run_folder_is_read_again_continued_and_redone(lengthwise, command, tmp_path):
+    done = lengthwise(*command, "--out", "deep/run")
     assert done.code == 0
     folder = tmp_path / "deep" / "run"
-    names = {path.name for path in folder.iterdir()}
-    assert names == {
-        ".lock",
-        "config.yaml",
-        "env.json",
-        "inputs.json",
-        "results.json",
-        "samples.jsonl",
-        "README.md",
-    }
-    printed = done.json
+    assert {path.name for path in folder.iterdir()} == FILES
+    results = (folder / "results.json").read_bytes()
+    again = lengthwise(*command, "--out", "deep/run", "--resume")
+    assert (again.code, again.out) == (0, done.out)
+    assert again.err == "", "nothing is measured again"
+    printed = lengthwise(*command, "--out", "deep/run", "--resume", "--json").json
+    assert (folder / "results.json").read_bytes() == results
     assert printed["schema_version"] == 2
     assert printed["kind"] == command[0]
     assert printed["partial"] is False
     assert printed["rows"]
     assert printed["provenance"]["model"]["head"] == "proven"
     assert printed["provenance"]["text"]["split_rule"]
+    assert printed["provenance"]["text"]["left_out"] == {}
+    assert not any("left out" in note for note in printed["notes"])
     assert printed["provenance"]["measurement"]["bos_id"] is None
-    # Written with the environment added.
-    written = json.loads((folder / "results.json").read_text())
+    written = json.loads(results)
     assert written["rows"] == printed["rows"]
     assert written["provenance"]["packages"]["torch"]
     settings = read_yaml(folder / "config.yaml")
@@ -73,40 +73,22 @@ def test_json_is_alone_on_stdout_and_a_run_folder_holds_it(lengthwise, command, 
     assert readme.startswith(f"# lengthwise {command[0]}: {printed['model_name']} (finished)\n")
     assert readme.endswith("".join(f"- {note}\n" for note in printed["notes"]))
 
-
-def test_the_same_command_gives_the_same_numbers_at_any_batch_size(lengthwise, command):
-    first = lengthwise(*command, "--json").json["rows"]
-    for size in (2, 3, 64):
-        found = lengthwise(*command, "--json", "--batch-size", size).json["rows"]
-        for one, other in zip(first, found, strict=True):
-            expected = other["value"]
-            assert one["value"] == (None if expected is None else pytest.approx(expected, rel=1e-4, abs=1e-6))
-
-
-def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(lengthwise, command, tmp_path):
-    first = lengthwise(*command, "--out", "run")
-    written = (tmp_path / "run" / "results.json").read_bytes()
-    again = lengthwise(*command, "--out", "run", "--resume")
-    assert again.code == 0
-    assert again.out == first.out
-    assert again.err == "", "nothing is measured again"
-    assert (tmp_path / "run" / "results.json").read_bytes() == written
-    redone = lengthwise(*command, "--out", "run", "--overwrite", "--seed", 5)
-    assert redone.code == 0
-    assert read_results(tmp_path / "run" / "results.json").config["seed"] == 5
-
-
-def test_an_unfinished_run_continues_where_it_stopped(lengthwise, command, tmp_path):
-    whole = lengthwise(*command, "--out", "whole", "--json").json["rows"]
-    lengthwise(*command, "--out", "torn")
-    folder = tmp_path / "torn"
+    # Torn within the fourth sample it goes on, to the same numbers.
     (folder / "results.json").unlink()
     lines = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "samples.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:10])
-    done = lengthwise(*command, "--out", "torn", "--resume", "--json")
-    assert done.code == 0
-    assert done.json["rows"] == whole
+    continued = lengthwise(*command, "--out", "deep/run", "--resume", "--json")
+    assert continued.code == 0
+    assert continued.json["rows"] == printed["rows"]
     assert (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)[:3] == lines[:3]
+    assert lengthwise(*command, "--out", "deep/run", "--overwrite", "--seed", 5).code == 0
+    assert read_results(folder / "results.json").config["seed"] == 5
+
+    for size in (3, 64):
+        found = lengthwise(*command, "--json", "--batch-size", size).json["rows"]
+        for one, other in zip(printed["rows"], found, strict=True):
+            expected = other["value"]
+            assert one["value"] == (None if expected is None else pytest.approx(expected, rel=1e-4, abs=1e-6))
 
 
 @pytest.mark.parametrize(("verb", "metric"), [("measure", "jeffreys"), ("ppl", "perplexity")])

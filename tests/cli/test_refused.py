@@ -48,9 +48,8 @@ VALUES = {
         f"ppl {{model}} {M} --fail-above 9 --junit {place}": (2, "--junit")
         for place in ("''", "{text}", "{recipe}/file.xml")
     },
-    f"measure {{model}} {TEXT} --lengths 0": (2, "lengths is 0", "greater than or equal to"),
+    f"ppl {{model}} {TEXT} --junit out.xml": (2, "--junit needs a threshold"),
     f"measure {{model}} {TEXT} --windows 0": (2, "windows is 0", "greater than or equal to 1"),
-    f"measure {{model}} {M} --seed -1": (2, "seed is -1", "greater than or equal to 0"),
     f"measure {{model}} {M} --device gpu": (2, "unknown device 'gpu'", "cuda"),
     f"measure {{model}} {M} --bos always": (2, "no BOS token"),
     f"measure {{model}} {M} --resume": (2, "--out"),

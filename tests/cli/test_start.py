@@ -85,11 +85,8 @@ def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., A
     commands, examples = shown.out.split("Examples:")
     assert re.findall(r"^│ (\w+)  ", commands, flags=re.MULTILINE) == list(VERBS)
     assert "lengthwise measure smollm2-135m" in examples
-
-
-def test_no_arguments_show_the_help(lengthwise: Callable[..., Any]) -> None:
-    shown = lengthwise()
-    assert "Commands" in shown.out
+    assert "Commands" in lengthwise().out
+    assert lengthwise("--version").out == f"lengthwise {package.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,3 @@ def test_signs_that_the_output_lacks_are_ascii(monkeypatch, encoding, written):
     print("●─│┼ é")
     out.seek(0)
     assert out.read() == f"{written}\n"
-
-
-def test_version(lengthwise: Callable[..., Any]) -> None:
-    assert lengthwise("--version").out == f"lengthwise {package.__version__}\n"

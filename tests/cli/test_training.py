@@ -1,13 +1,42 @@
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
+import pytest
+
+from lengthwise.subjects import load
+from lengthwise.training import read_recipe
 from lengthwise.yaml_text import read_yaml
 
 
-def test_train_measure_report(lengthwise, on_text, recipe, tmp_path):
-    """The whole way: an adapter is trained, measured on top of its model, and all runs put on one page."""
+@pytest.fixture
+def sought(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Addresses and names that anything looked for on a network, which is not there; the hub may be asked."""
+    found: list[Any] = []
+
+    def refuse(*arguments: Any, **_: Any) -> Any:
+        found.append(arguments)
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return found
+
+
+def test_a_hub_id_is_what_the_hub_is_asked_for(lengthwise, text, sought):
+    assert lengthwise("ppl", "nobody/nothing", *text, "--lengths", 16).code == 3
+    assert sought
+
+
+def test_train_measure_report_and_merge(lengthwise, on_text, recipe, tmp_path, sought):
+    """The whole way: an adapter is trained, measured on top of its model, all runs put on one page, and merged.
+
+    Of a local model and text, it opens no connection.
+    """
     lora = tmp_path / "lora.yaml"
     lora.write_text(recipe.read_text() + "adapter:\n  r: 2\n")
     words = ("--out", "runs/lora", "--set", "objective.divergence=jeffreys")
@@ -40,6 +69,14 @@ def test_train_measure_report(lengthwise, on_text, recipe, tmp_path):
     assert "<title>3 runs: " in html
     assert "Training, step by step" in html
 
+    done = lengthwise("merge", "runs/lora", "--dtype", "bfloat16", "--out", "merged", "--json")
+    assert done.code == 0
+    assert done.json["dtype"] == "bfloat16"
+    assert done.json["written_to"] == "merged"
+    assert str(load("merged").model.dtype) == "torch.bfloat16"
+    assert lengthwise("merge", "runs/lora", "--out", "merged").code == 2
+    assert sought == []
+
 
 def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
     done = lengthwise("train", recipe, "--dry-run", "--json", "--set", "steps=7")
@@ -62,3 +99,16 @@ def test_other_processes_of_torchrun_print_and_write_nothing(lengthwise, recipe,
     assert done.code == 0
     assert done.out == ""
     assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_a_recipe_is_copied_and_reads_the_same(lengthwise, tmp_path: Path) -> None:
+    done = lengthwise("cp", "longqlora")
+    assert (done.code, done.out) == (0, "longqlora.yaml\n")
+    assert read_recipe("longqlora.yaml") == read_recipe("longqlora")
+    assert "# LongQLoRA" in Path("longqlora.yaml").read_text()
+    again = lengthwise("cp", "longqlora")
+    assert again.code == 2
+    assert "longqlora.yaml" in again.err
+    assert lengthwise("cp", "longqlora", "mine.yaml").code == 0
+    (tmp_path / "folder").mkdir()
+    assert lengthwise("cp", "pose", "folder").out == "folder/pose.yaml\n"

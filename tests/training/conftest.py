@@ -24,12 +24,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return filled(tmp_path_factory.mktemp("training"), texts=4, words=600)
 
 
-@pytest.fixture(autouse=True)
-def _cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
+@pytest.fixture(autouse=True, scope="module")
+def _cache(shared: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def recipe_settings(shared: Path) -> dict[str, Any]:
     return {
         "model": str(shared / "model"),
@@ -44,7 +46,7 @@ def recipe_settings(shared: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
     def build(**changes: Any) -> Recipe:
         return checked(Recipe, recipe_settings | changes, source="recipe")
@@ -52,7 +54,7 @@ def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def stopped_at() -> Callable[[int], AbstractContextManager[pytest.ExceptionInfo[Interrupted]]]:
     """Expects a run that gets Ctrl-C while the metrics of this step are written."""
 

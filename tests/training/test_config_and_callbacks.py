@@ -128,8 +128,8 @@ EVALUATED: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "steps", "e
 BEST = "eval_perplexity/perplexity@32"
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_a_measured_number_stops_training_and_keeps_the_best(several, documents, tmp_path):
+def test_a_measured_number_stops_training_and_keeps_the_best(documents, tmp_path):
+    """Of several data sets with the first; of one in test_held_out.py."""
     held_out: Any = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1)
     changes = {"learning_rate": 0.3, "max_steps": 12, "alpha": 0.3, "metric_for_best_model": BEST}
     keep = {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}
@@ -139,7 +139,7 @@ def test_a_measured_number_stops_training_and_keeps_the_best(several, documents,
     ours = trainer(
         documents,
         config,
-        eval_dataset={"a": held_out, "b": held_out} if several else held_out,
+        eval_dataset={"a": held_out, "b": held_out},
         callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
     )
     measurement = Perplexity(lengths=(32,), windows=2)

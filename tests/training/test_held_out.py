@@ -2,33 +2,31 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.results import read_metrics
-from lengthwise.training import Recipe, plan, train
+from lengthwise.training import plan, train
 from tests.evaluation.longbench_files import needs_lm_eval, official_rows
 from tests.tiny_folders import texts_in
 
 
-def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe], tmp_path: Path):
-    """The rule by hand on the run's own log; the kept model gives the best number again."""
+@pytest.fixture
+def held(tmp_path: Path) -> dict[str, Any]:
+    """An evaluation after every step on a text that is not trained on."""
     other = texts_in(tmp_path / "other", 2, 400, seed=70)
-    metric = "eval_perplexity/perplexity@32"
-    held = {
-        "every": 1,
-        "corpus": str(other),
-        "split": "all",
-        "windows": 6,
-        "measurements": {"ppl": {"lengths": [32], "windows": 2}},
-        "metric": metric,
-        "patience": 2,
-        "keep_best": True,
-    }
+    return {"every": 1, "corpus": str(other), "split": "all", "windows": 4}
+
+
+def test_a_recipe_measures_stops_and_keeps_the_best(held, make, tmp_path):
+    """The rule by hand on the run's own log; the kept model gives the best number again."""
+    other, metric = held["corpus"], "eval_perplexity/perplexity@32"
+    held |= {"windows": 6, "measurements": {"ppl": {"lengths": [32], "windows": 2}}}
+    held |= {"metric": metric, "patience": 2, "keep_best": True}
     optimizer = {"learning_rate": 0.3, "schedule": "constant"}
     recipe = make(eval=held, steps=20, save_every=20, optimizer=optimizer)
     results = train(recipe, tmp_path / "run")
@@ -37,23 +35,24 @@ def test_a_recipe_measures_stops_and_keeps_the_best(make: Callable[..., Recipe],
     assert all({"eval_loss", "eval_jeffreys", "eval_cross_entropy"} < line.keys() for line in found.values())
     assert "loss" not in found.pop(0)
     assert all("loss" in line for line in found.values())
-    rows = run(Perplexity(lengths=(32,), windows=2), recipe.model, str(other)).rows
+    rows = run(Perplexity(lengths=(32,), windows=2), recipe.model, other).rows
     [untrained] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
     assert before == pytest.approx(untrained, rel=1e-5)
     best = min(range(len(numbers)), key=lambda index: numbers[index])
     assert len(numbers) == best + 1 + 2 < 20
     said = f"after step {best + 1}, {before:.4f} before training; {best + 3} of 20 steps"
     assert said in " ".join(results.notes)
-    rows = run(Perplexity(lengths=(32,), windows=2), str(tmp_path / "run" / "model"), str(other)).rows
+    rows = run(Perplexity(lengths=(32,), windows=2), str(tmp_path / "run" / "model"), other).rows
     [again] = [row.value for row in rows if row.metric == "perplexity" and row.is_headline]
     assert again == pytest.approx(numbers[best], rel=1e-5)
 
 
 @pytest.mark.parametrize(("rate", "worse"), [(3.0, True), (0.003, False)])
-def test_a_run_that_made_the_model_worse_says_so(rate: float, worse: bool, make, tmp_path):
+def test_a_run_that_made_the_model_worse_says_so(rate: float, worse: bool, held, make, tmp_path):
     """And resumed it compares with the model before its first step, not before its last."""
-    held = {"every": 2, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
-    recipe = make(eval=held | {"keep_best": True}, optimizer={"learning_rate": rate, "schedule": "constant"})
+    recipe = make(
+        eval=held | {"every": 2, "keep_best": True}, optimizer={"learning_rate": rate, "schedule": "constant"}
+    )
     whole = train(recipe, tmp_path / "run")
     assert any("than the model before training" in note for note in whole.notes) == worse
     (tmp_path / "run" / "results.json").unlink()
@@ -62,8 +61,7 @@ def test_a_run_that_made_the_model_worse_says_so(rate: float, worse: bool, make,
 
 
 @pytest.mark.parametrize("name", ["eval_jefreys", "eval_perplexity/loss@23"])
-def test_a_number_that_no_evaluation_has_is_named_with_the_nearest(name, make, tmp_path):
-    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+def test_a_number_that_no_evaluation_has_is_named_with_the_nearest(name, held, make, tmp_path):
     held |= {"measurements": {"ppl": {"lengths": [32], "windows": 2}}, "metric": name}
     near = "eval_jeffreys" if "jef" in name else "eval_perplexity/loss@32"
     with pytest.raises(UsageError, match=f"did you mean '{near}'"):
@@ -90,25 +88,17 @@ TOO_LONG: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize("dry", [True, False])
 @pytest.mark.parametrize("kind", TOO_LONG)
-def test_what_cannot_be_measured_is_refused_before_the_first_step(kind, dry, make, tmp_path):
+def test_what_cannot_be_measured_is_refused_in_a_dry_run(kind, held, make, tmp_path):
+    """Before the first step the callback refuses it: test_config_and_callbacks.py."""
     options, words = TOO_LONG[kind]
-    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
-    recipe = make(eval=held | {"measurements": {kind: options}})
     with pytest.raises(UsageError, match=words):
-        plan(recipe) if dry else train(recipe, tmp_path / "run")
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-def test_a_held_out_text_without_windows_is_refused_in_a_dry_run(make, tmp_path):
-    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 5)), "split": "all"}
+        plan(make(eval=held | {"measurements": {kind: options}}))
     with pytest.raises(UsageError, match="too short"):
-        plan(make(eval=held))
+        plan(make(eval={"every": 1, "corpus": str(texts_in(tmp_path / "short", 2, 5)), "split": "all"}))
 
 
-def test_several_measurements_are_taken_without_a_remark(make, tmp_path, capfd):
-    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
+def test_several_measurements_are_taken_without_a_remark(held, make, tmp_path, capfd):
     several = {"ppl": {"lengths": [32], "windows": 2}, "measure": {"lengths": [32], "windows": 2}}
     train(make(eval=held | {"measurements": several}, steps=1), tmp_path / "run")
     _, line = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -117,13 +107,12 @@ def test_several_measurements_are_taken_without_a_remark(make, tmp_path, capfd):
 
 
 @needs_lm_eval
-def test_questions_that_bring_their_own_text(make, tmp_path):
+def test_questions_that_bring_their_own_text(held, make, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     rows = official_rows("qasper", count=2, words=30)
     (folder / "qasper_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = {"tasks": ["longbench_qasper_e"], "data": str(folder), "max_length": 60, "truncation": "middle"}
-    held = {"every": 1, "corpus": str(texts_in(tmp_path / "other", 2, 400)), "split": "all", "windows": 4}
     recipe = make(eval=held | {"measurements": {"eval": asked}}, steps=1)
     assert plan(recipe)["processes"] == 1
     train(recipe, tmp_path / "run")

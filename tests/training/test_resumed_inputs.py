@@ -21,38 +21,56 @@ from lengthwise.training.training_run import last_complete_checkpoint
 Make = Callable[..., Recipe]
 
 
-@pytest.fixture
-def own(shared: Path, tmp_path: Path) -> dict[str, Any]:
-    """A model and a text that a test may change."""
-    shutil.copytree(shared / "model", tmp_path / "model")
-    shutil.copytree(shared / "text", tmp_path / "text")
-    return {"model": str(tmp_path / "model"), "data": {"corpus": str(tmp_path / "text"), "split": "all"}}
+@pytest.fixture(scope="module")
+def own(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and a text that a test may change and restores."""
+    folder = tmp_path_factory.mktemp("own")
+    for name in ("model", "text"):
+        shutil.copytree(shared / name, folder / name)
+    return folder
 
 
-@pytest.fixture
-def interrupted_run(make, own, tmp_path, stopped_at) -> tuple[Recipe, Path]:
-    """A run that was stopped in step 5 of 6, with checkpoints of steps 2 and 4."""
-    recipe = make(**own)
+@pytest.fixture(scope="module")
+def recipe(make: Make, own: Path) -> Recipe:
+    return make(model=str(own / "model"), data={"corpus": str(own / "text"), "split": "all"})
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Recipe, own: Path) -> Path:
+    train(recipe, own / "whole")
+    return own / "whole"
+
+
+@pytest.fixture(scope="module")
+def begun(recipe: Recipe, own: Path, stopped_at: Any) -> Path:
     with stopped_at(5):
-        train(recipe, tmp_path / "run")
-    return recipe, tmp_path / "run"
+        train(recipe, own / "begun")
+    return own / "begun"
+
+
+@pytest.fixture
+def run(begun: Path, tmp_path: Path) -> Path:
+    """A run that was stopped in step 5 of 6, with checkpoints of steps 2 and 4."""
+    return shutil.copytree(begun, tmp_path / "run")
 
 
 @pytest.mark.parametrize("what", ["weights", "tokenizer", "corpus"])
-def test_changed_inputs_are_refused(interrupted_run: tuple[Recipe, Path], what: str, tmp_path: Path):
-    recipe, run = interrupted_run
+def test_changed_inputs_are_refused(what: str, recipe: Recipe, run: Path, own: Path, shared: Path):
     if what == "weights":
-        save_tiny_model(tmp_path / "model", seed=1)
+        save_tiny_model(own / "model", seed=1)
     elif what == "corpus":
-        (tmp_path / "text" / "1.txt").write_text(tiny_text(600, seed=9))
+        (own / "text" / "1.txt").write_text(tiny_text(600, seed=9))
     else:
-        path = tmp_path / "model" / "tokenizer.json"
+        path = own / "model" / "tokenizer.json"
         state = json.loads(path.read_text())
         state["model"]["merges"].pop()
         path.write_text(json.dumps(state))
     before = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(UsageError, match=what):
-        train(recipe, run, resume=True)
+    try:
+        with pytest.raises(UsageError, match=what):
+            train(recipe, run, resume=True)
+    finally:
+        shutil.copytree(shared, own, dirs_exist_ok=True)
     assert (run / "metrics.jsonl").read_bytes() == before
     assert (run / "checkpoints" / "checkpoint-4" / "complete.json").exists()
 
@@ -65,11 +83,7 @@ def rows(run: Path) -> list[Any]:
     ("name", "damage"),
     [("trainer_state.json", "cut"), ("rng_state.pth", "gone"), ("complete.json", "nested")],
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
-    interrupted_run, name, damage, tmp_path, caplog
-):
-    recipe, run = interrupted_run
-    train(recipe, tmp_path / "whole")
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(name, damage, recipe, run, whole, caplog):
     file = run / "checkpoints" / "checkpoint-4" / name
     if damage == "gone":
         file.unlink()
@@ -81,22 +95,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
         results = train(recipe, run, resume=True)
     assert str(file) in caplog.text
     assert results.provenance["resumed_at_step"] == 2
-    assert rows(run) == rows(tmp_path / "whole")
+    assert rows(run) == rows(whole)
 
 
-def test_without_a_whole_checkpoint_training_starts_again(interrupted_run, tmp_path, caplog):
-    recipe, run = interrupted_run
-    train(recipe, tmp_path / "whole")
+def test_without_a_whole_checkpoint_training_starts_again(recipe, run, whole, caplog):
     for step in (2, 4):
         (run / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
     results = train(recipe, run, resume=True)
     assert results.provenance["resumed_at_step"] == 0
     assert "checkpoint-2" in caplog.text
-    assert metrics(run) == metrics(tmp_path / "whole")
+    assert metrics(run) == metrics(whole)
 
 
-def test_damage_that_keeps_the_size_is_named_where_it_shows(interrupted_run: tuple[Recipe, Path]):
-    recipe, run = interrupted_run
+def test_damage_that_keeps_the_size_is_named_where_it_shows(recipe: Recipe, run: Path):
     file = run / "checkpoints" / "checkpoint-4" / "optimizer.pt"
     file.write_bytes(bytes(file.stat().st_size))
     with pytest.raises(LengthwiseError, match="checkpoint-4") as raised:
@@ -104,10 +115,10 @@ def test_damage_that_keeps_the_size_is_named_where_it_shows(interrupted_run: tup
     assert "weights_only" not in str(raised.value)
 
 
-def test_what_is_saved_has_the_modes_of_the_umask(make: Make, own: dict[str, Any], tmp_path: Path):
+def test_what_is_saved_has_the_modes_of_the_umask(make: Make, tmp_path: Path):
     before = os.umask(0o022)
     try:
-        train(make(**own, adapter={"r": 2}), tmp_path / "run")
+        train(make(adapter={"r": 2}), tmp_path / "run")
     finally:
         os.umask(before)
     for folder in ("model", "checkpoints/checkpoint-6"):

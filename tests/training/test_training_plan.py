@@ -14,12 +14,6 @@ from lengthwise.training.starting_model import add_adapter, load_for_training
 Make = Callable[..., Recipe]
 
 
-def test_a_plan_counts_the_views_that_are_read():
-    one, both = read_recipe("smollm2-far"), read_recipe("smollm2-far", ["objective.ce_on=both"])
-    assert plan(one)["tokens_to_run"] == 60 * 2048
-    assert plan(both)["tokens_to_run"] == 2 * 60 * 2048
-
-
 def test_the_plan_of_a_step(make: Make):
     recipe = make(batch={"size": 4, "micro": 2})
     result = plan(recipe)

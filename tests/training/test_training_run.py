@@ -39,10 +39,17 @@ def assert_equal_weights(a: Path, b: Path) -> None:
         assert torch.equal(value, right[name]), name
 
 
-def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    recipe, out = make(), tmp_path / "run"
-    results = train(recipe, out)
-    assert capsys.readouterr().out == ""
+@pytest.fixture(scope="module")
+def whole(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    train(make(), out)
+    return out
+
+
+def test_what_a_run_leaves_behind(make: Make, whole: Path):
+    recipe, out = make(), whole
+    results = train(recipe, out, resume=True)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-4", "checkpoint-6"]
 
     lines = metrics(out)
@@ -75,17 +82,12 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
     assert read_recipe(out / "config.yaml") == recipe
 
 
-def test_named_checkpoints_stay(make: Make, tmp_path: Path):
-    recipe = make(save_at=[1, 3])
-    train(recipe, tmp_path)
-    assert {checkpoint_step(path) for path in (tmp_path / "checkpoints").iterdir()} == {1, 3, 4, 6}
+def test_named_checkpoints_stay_and_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):
+    recipe = make(steps=20, save_every=10, save_at=[1, 3])
+    results, lines = train(recipe, tmp_path), metrics(tmp_path)
+    assert {checkpoint_step(path) for path in (tmp_path / "checkpoints").iterdir()} == {1, 3, 10, 20}
     assert load(str(tmp_path / "checkpoints" / "checkpoint-3")).tokenizer is not None
     assert read_recipe(tmp_path / "config.yaml") == recipe
-
-
-def test_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):
-    results = train(make(steps=20, save_every=20), tmp_path)
-    lines = metrics(tmp_path)
     for when, part in (("first", lines[:2]), ("last", lines[-2:])):
         (row,) = results.select(metric=f"jeffreys_{when}")
         assert row.n == 2
@@ -111,17 +113,15 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
     assert (trained - base_logits).abs().max() > 0.1
 
 
-def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first = train(make(), tmp_path)
+def test_a_finished_run_is_read_not_repeated(make: Make, whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lengthwise.training.training_run.load_for_training", None)
-    assert train(make(), tmp_path, resume=True).rows == first.rows
-    with pytest.raises(UsageError, match=str(tmp_path)):
-        train(make(), tmp_path)
+    assert train(make(), whole, resume=True).rows == read_results(whole / "results.json").rows
+    with pytest.raises(UsageError, match=str(whole)):
+        train(make(), whole)
 
 
-def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path: Path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(make(), whole)
+def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, whole: Path, tmp_path: Path, capsys):
+    stopped = tmp_path / "stopped"
 
     def stop(*arguments: Any, **settings: Any) -> None:
         raise KeyboardInterrupt
@@ -131,6 +131,7 @@ def test_stopped_between_the_last_checkpoint_and_the_model(make: Make, tmp_path:
         with pytest.raises(Interrupted, match="after step 6 of 6"):
             train(make(), stopped)
     results = train(make(), stopped, resume=True)
+    assert capsys.readouterr().out == ""
     assert not results.partial
     assert metrics(stopped) == metrics(whole)
     assert_equal_weights(stopped / "model", whole / "model")

@@ -7,14 +7,15 @@ comparison): the name of a model, which is loaded as the first one is, or a side
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Item, Measurement
+from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
 from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
-from lengthwise.text import Corpus, TokenDocuments, as_corpus
+from lengthwise.text import Corpus, MoreText, TokenDocuments, as_corpus, token_parts
 
 if TYPE_CHECKING:
     from lengthwise.subjects import ModelLike, Predictor
@@ -187,6 +188,18 @@ def name_of(measurement: Measurement, subject: Subject) -> str:
         shown = ", ".join(f"{key}={getattr(side, key)}" for key in own)
         names.append(f"{side.model} ({shown})" if shown else side.model)
     return " against ".join(names)
+
+
+def items_of(
+    measurement: Measurement, text: Corpus | TokenDocuments, model: Any, other: Any, *, cache: bool
+) -> tuple[list[Item], TokenDocuments]:
+    """The items of a text, of which no more is tokenized than its windows need; and that part."""
+    whole = not isinstance(measurement, WindowMeasurement)
+    for tokens in token_parts(text, other.tokenizer, cache=cache, whole=whole):
+        read = tokens if measurement.reads == "tokens" else (text, tokens)
+        with contextlib.suppress(MoreText):
+            return measurement.items(model, read, other), tokens
+    raise AssertionError("the whole text has no more")
 
 
 def text_facts(text: Any, documents: TokenDocuments | None, items: Sequence[Item]) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.measure import given
-from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement, remarks_of
+from lengthwise.measure.measurement import Measurement, remarks_of
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import TokenBar
 from lengthwise.results import Results, parse_results
 from lengthwise.samples import SampleLog, new_store, of_this_version, other_version, received
 from lengthwise.settings import Subject
 from lengthwise.subjects.reading import check_chunk
-from lengthwise.text import Corpus, MoreText, TokenDocuments, left_out_note, part_note, token_parts
+from lengthwise.text import Corpus, TokenDocuments, left_out_note, part_note
 
 if TYPE_CHECKING:
     from lengthwise.runs import RunFolder
@@ -199,22 +199,12 @@ class _Prepared:
         if text is None or measurement.reads == "questions":
             self.items = self.measurement.items(model, text, other)
         else:
-            self.items = self._items_of(text, cache=cache)
+            self.items, self.documents = given.items_of(self.measurement, text, model, other, cache=cache)
         self.longest = max(item.longest for item in self.items)
 
     @cached_property
     def _text_facts(self) -> dict[str, Any]:
         return given.text_facts(self.text, self.documents, self.items)
-
-    def _items_of(self, text: Corpus | TokenDocuments, *, cache: bool) -> list[Item]:
-        """The items of a text, of which no more is tokenized than its windows need."""
-        whole = not isinstance(self.measurement, WindowMeasurement)
-        for tokens in token_parts(text, self.other.tokenizer, cache=cache, whole=whole):
-            self.documents = tokens
-            read = tokens if self.measurement.reads == "tokens" else (text, tokens)
-            with contextlib.suppress(MoreText):
-                return self.measurement.items(self.model, read, self.other)
-        raise AssertionError("the whole text has no more")
 
     def check(self) -> None:
         """Raise UsageError for models that cannot read the items."""

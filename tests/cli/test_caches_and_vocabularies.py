@@ -46,7 +46,7 @@ def test_an_offloaded_cache_of_a_model_that_was_handed_over(cache, monkeypatch):
     """Its settings say "auto", and it is on the processor of a machine with CUDA."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     model = as_model((tiny_llama(), tiny_tokenizer()))
-    model.path = reading_path(Subject(model=model.name, kv_cache=cache))
+    model.path = reading_path(Subject(model=model.name, kv_cache=cache, read="chunks=8"))
     with pytest.raises(UsageError, match="no CUDA device"):
         run(Perplexity(lengths=(16,), windows=1), model, [tiny_text(60)])
 

@@ -227,8 +227,8 @@ class RunFolder:
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
-            elif lacking := [key for key in differing if key not in before]:
-                raise other_version(f"the settings of {self.path}", f"they have no {lacking[0]}")
+            elif differing and before.keys().isdisjoint(differing):
+                raise other_version(f"the settings of {self.path}", f"they have no {differing[0]}")
             elif differing:
                 shown = "; ".join(f"{k}: {before.get(k)!r} there, {now.get(k)!r} now" for k in differing[:5])
                 raise UsageError(

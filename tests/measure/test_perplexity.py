@@ -1,4 +1,5 @@
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -32,6 +33,16 @@ def markov_documents(*, vocabulary: int = 20, sizes: tuple[int, ...] = (600, 500
             ids.append(int(rng.choice(vocabulary, p=law[ids[-1]])))
         documents.append(TokenDocument(f"doc{index}", np.array(ids, dtype=np.int32)))
     return TokenDocuments(tuple(documents), "markov", "corpus", ""), torch.from_numpy(logits).float()
+
+
+def test_threads_that_share_a_model_measure_what_one_does(model, documents):
+    def losses(batch_size):
+        rows = measured(model, documents, lengths=[32], windows=5, batch_size=batch_size).rows
+        return [row.value for row in rows if row.metric == "loss"]
+
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(losses, (1, 2, 3, 5)):
+            assert found == pytest.approx(losses(1))
 
 
 def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):

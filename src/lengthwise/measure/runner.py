@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from dataclasses import replace
 from functools import cached_property
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from lengthwise.runs import RunFolder
     from lengthwise.subjects import ModelLike
     from lengthwise.text import TextLike
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Of the threads of a process: the hooks, caches and tables of positions of a model are one reading's."""
 
 
 def run(
@@ -73,16 +78,17 @@ def run(
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
         from lengthwise.subjects import as_model, open_model
 
-        content = given.text_of(measurement, spec, text)
-        if isinstance(subject, Subject):
-            model, how = open_model(spec), spec
-        else:
-            model, how = as_model(subject), None
-        second = given.open_second(measurement, model, how) if other is None else as_model(other)
-        named = text is None or isinstance(text, str | Path)
-        prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
-        prepared.check()
-        return prepared.results(folder, log)
+        with _ONE_AT_A_TIME:
+            content = given.text_of(measurement, spec, text)
+            if isinstance(subject, Subject):
+                model, how = open_model(spec), spec
+            else:
+                model, how = as_model(subject), None
+            second = given.open_second(measurement, model, how) if other is None else as_model(other)
+            named = text is None or isinstance(text, str | Path)
+            prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
+            prepared.check()
+            return prepared.results(folder, log)
 
     if log is not None:
         return measured(None, log)

@@ -18,7 +18,6 @@ from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.results import percent
 from lengthwise.settings import TextOptions
-from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +225,9 @@ def load_corpus(
         skip_unreadable=skip_unreadable,
         text_tokens=text_tokens,
     )
-    path, embedded = named_path(spec, what="the text"), EMBEDDED_CORPORA.get(spec)
+    path = named_path(spec, what="the text")
+    # No module for the names of texts where a path is given.
+    embedded = None if "/" in spec else _embedded().get(spec)
     if embedded is not None:
         how.check_used(spec, "an embedded text", {"split"})
         wanted: Split = split or "test"
@@ -251,9 +252,15 @@ def load_corpus(
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")
     raise UsageError(
         f"unknown corpus {spec!r}: it is not embedded and there is no such path",
-        expected=nearest(spec, EMBEDDED_CORPORA),
+        expected=nearest(spec, _embedded()),
         fix="give a file, a folder or hf://owner/name",
     )
+
+
+def _embedded() -> dict[str, dict[str, Any]]:
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
+    return EMBEDDED_CORPORA
 
 
 def as_corpus(text: TextLike, **how: Any) -> Corpus:

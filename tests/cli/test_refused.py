@@ -79,7 +79,7 @@ LENGTHS = {
             "ppl {model} --lengths 64",
             "limit {model} --max-length 256 --reference 32",
             "longppl {model} --max-length 96 --short 32 --stride 32",
-            "eval {model} needle_single --lengths 253 --mode likelihood",
+            "eval {model} needle_single --lengths 250 --mode likelihood",
         )
         for how in ("--kv-cache static", "--read chunks=256", "--kv-cache static --dry-run")
     },

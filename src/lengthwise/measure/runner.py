@@ -87,7 +87,6 @@ def run(
             second = given.open_second(measurement, model, how) if other is None else as_model(other)
             named = text is None or isinstance(text, str | Path)
             prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
-            prepared.check()
             return prepared.results(folder, log)
 
     if log is not None:
@@ -139,7 +138,6 @@ def check_run(
     named = text is None or isinstance(text, str | Path)
     other = given.open_second(measurement, first, None)
     prepared = _Prepared(measurement, spec, corpus, first, other, cache=named)
-    prepared.check()
     return corpus if measurement.reads != "tokens" else prepared.documents
 
 
@@ -170,7 +168,6 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     if (read := prepared.documents) is not None:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
     facts |= prepared.measurement.plan(prepared.items)
-    prepared.check()
     cost = cost_of_sides(
         sides,
         tokens=facts["tokens_to_run"] // len(sides),
@@ -197,6 +194,7 @@ class _Prepared:
         spread: bool = False,
     ) -> None:
         self.spec, self.text, self.model, self.other, self.spread = spec, text, model, other, spread
+        self.models = [model] if other is model else [model, other]
         self.config = given.config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
         self.documents = None
@@ -207,21 +205,19 @@ class _Prepared:
         else:
             self.items, self.documents = given.items_of(self.measurement, text, model, other, cache=cache)
         self.longest = max(item.longest for item in self.items)
+        self._check_models()
 
     @cached_property
     def _text_facts(self) -> dict[str, Any]:
         return given.text_facts(self.text, self.documents, self.items)
 
-    def check(self) -> None:
+    def _check_models(self) -> None:
         """Raise UsageError for models that cannot read the items."""
-        for each in self._models():
+        for each in self.models:
             each.check_ready(self.longest)
             if not self.measurement.writes:
                 check_chunk(each.path.chunk or 0, self.longest)
         self.measurement.check_models(self.model, self.other, self.items)
-
-    def _models(self) -> list[Any]:
-        return [self.model] if self.other is self.model else [self.model, self.other]
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
         """Score what the log lacks, and the results of all that it then has."""
@@ -304,7 +300,7 @@ class _Prepared:
         records = {item.key: log[item.key] for item in items if item.key in log}
         statistics = measurement.statistics(list(records.values()))
         rows = measurement.rows(statistics, list(records.values()))
-        for each in self._models():
+        for each in self.models:
             each.check_unchanged()
         text, name = self._text_facts, given.name_of(measurement, self.spec)
         about = model.describe()

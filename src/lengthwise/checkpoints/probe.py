@@ -123,7 +123,7 @@ def check_default_positions(model: nn.Module) -> None:
     own = all_logits(model, ids)
     if differs(all_logits(model, **view_arguments(model, ids, whole=True)), own, product=True):
         if differs(all_logits(model, ids), own, product=True):
-            raise unrepeatable(what)
+            raise unrepeatable(what, ids.shape[1])
         raise UsageError(
             f"{what} gives other logits at the positions 0, 1, ... than without positions",
             expected="a model that counts positions from 0, or from behind those of padding in its table",
@@ -143,10 +143,9 @@ def gives_numbers(model: nn.Module) -> bool:
     return not bool((logits.isnan() | logits.isposinf()).any())
 
 
-def unrepeatable(what: str, tokens: int | None = None) -> UsageError:
+def unrepeatable(what: str, tokens: int) -> UsageError:
     """What is said of a model that does not say the same of the same tokens, so many of them."""
-    which = "the same tokens" if tokens is None else f"the same {tokens:,} tokens"
-    return UsageError(f"{what} gives other numbers each time that it reads {which}")
+    return UsageError(f"{what} gives other numbers each time that it reads the same {tokens:,} tokens")
 
 
 def probe_tokens(model: nn.Module) -> Tensor:

@@ -37,7 +37,7 @@ def test_what_is_no_log_probability_in_a_servers_answer_is_refused(protocol: str
         "echo": {"logprobs": {"token_logprobs": [None, -0.5, number]}},
         "prompt_logprobs": {"prompt_logprobs": [None, {"8": {"logprob": -0.5}}, {"9": {"logprob": number}}]},
     }
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="token 2 of 3"):
         log_probs(protocol, {"choices": [entries[protocol]]}, [7, 8, 9])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.text import Split
@@ -26,7 +26,7 @@ class Arm:
         method, factor: a rope method switched on without training, and its factor.
         text: the corpus that it is measured on; None: the scale's.
         measures: what is measured of it, with settings over the scale's of the same measure; None: the scale's.
-        starts: what it starts from, one for each pretraining seed: names, or models to pretrain; empty: the scale's.
+        own_start: what it starts from: a name, or a model to pretrain with the seed of the run; None: the scale's.
         compared, against: whether the arm is compared, and with which other; None: the experiment's reference.
     """
 
@@ -38,13 +38,13 @@ class Arm:
     factor: float = 1.0
     text: str | None = None
     measures: Measures | None = None
-    starts: tuple[TinyModel | str, ...] = ()
+    own_start: TinyModel | str | None = None
     against: str | None = None
     compared: bool = True
 
     def starts_at(self, seed: int | None) -> bool:
-        """Whether the arm has a start of this seed."""
-        return not self.starts or (seed or 0) < len(self.starts)
+        """Whether the arm has a start of this seed: a model of a name has one."""
+        return not (seed and isinstance(self.own_start, str))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Scale:
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
         text, split: the corpus that arms are measured on; held-out documents, unless nothing was trained on others.
-        starts: models of several pretraining seeds in place of `model`; seed s starts from number s mod their count.
+        pretrained: what is pretrained in place of `model`, with the seed of each run.
         marks, mark_measures: steps after which every trained arm is measured too, and what is measured then.
     """
 
@@ -69,7 +69,7 @@ class Scale:
     changes: tuple[str, ...] = ()
     text: str = "books"
     split: Split = "test"
-    starts: tuple[TinyModel, ...] = ()
+    pretrained: TinyModel | None = None
     marks: tuple[int, ...] = ()
     mark_measures: Measures = field(default_factory=dict)
 
@@ -81,8 +81,8 @@ class Scale:
 
     def start(self, seed: int | None, arm: Arm | None = None) -> TinyModel | str:
         """What arms of this seed start from, or this arm: the name of a model, or one to pretrain."""
-        starts = (arm.starts if arm is not None else ()) or self.starts
-        return starts[(seed or 0) % len(starts)] if starts else self.model
+        own = (arm.own_start if arm is not None else None) or self.pretrained or self.model
+        return own if isinstance(own, str) else replace(own, seed=seed or 0)
 
 
 def steps_at(steps: int, pace: float) -> int:

@@ -25,9 +25,10 @@ from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.report.tables import Cell, Table
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, TokenDocument, TokenDocuments, tokenize
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import BASIS, device_memory, run_operations, training_operations
-from lengthwise_studies.arms import Measures, Scale
+from lengthwise_studies.arms import Arm, Measures, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.fan_out import processes_for
 from lengthwise_studies.known_shapes import known_config
@@ -38,8 +39,8 @@ from lengthwise_studies.tiny_models import Pretraining, TinyModel
 
 H200 = 4e14
 """Operations a second of one NVIDIA H200 in bfloat16 at 40 % of its peak: our assumption for scales that name one."""
-_FEW, _MORE = 5, 25
-"""Steps that one cell of a study is trained for, to tell the time of a step from that of its tests."""
+_FEW, _MORE = 2, 16
+"""Steps, and samples of each test, of the cell that is timed: a step and a sample each have the difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,8 @@ def study_costs(study: Study, scale: str, **given: int | str | None) -> list[Stu
             continue
         for experiment, at in part.plan(size):
             machine = _machine(experiment, at, getattr(size, "cards", None))
-            for start in [*at.starts, *(start for arm in experiment.arms for start in arm.starts)]:
+            each = ((seed, arm) for arm in experiment.arms for seed in range(at.seeds) if arm.starts_at(seed))
+            for start in dict.fromkeys(at.start(*one) for one in each):
                 made = cache_dir() / "models" / str(getattr(start, "name", "")) / "config.json"
                 if isinstance(start, TinyModel) and not made.is_file():
                     found[start.name] = _pretraining(start, machine)
@@ -121,7 +123,7 @@ def _machine(experiment: Experiment, scale: Scale, cards: int | None) -> _Machin
         name = f"{cards} NVIDIA H200 in bfloat16 at 40 % of the peak"
         basis = f"what this scale assumes, {name}: the products alone"
         return torch.device("cuda"), cards * H200, basis
-    recipe = experiment.recipe_of(replace(scale, starts=()), next(iter(experiment.trained_arms), None))
+    recipe = _recipe(experiment, scale, experiment.trained_arms[0]) if experiment.trained_arms else None
     dtype = fast_dtype() if experiment.dtype == "fast" else "float32"
     if recipe is not None and not experiment.fast_training:
         dtype = recipe.precision
@@ -140,21 +142,22 @@ def _cells(part: Part, size: Any) -> StudyCost:
         return StudyCost(what=f"{part.heading}: computed", seconds=part.seconds, basis=basis)
     cells, work = part.cells(size)
 
-    def seconds(steps: int) -> float:
+    def seconds(steps: int, samples: int) -> float:
         started = time.perf_counter()
-        work(cells[len(cells) // 2], scale=replace(size, steps=steps))
+        work(cells[len(cells) // 2], scale=replace(size, steps=steps, samples=samples))
         return time.perf_counter() - started
 
     # The first call is slower.
-    _, few, more = seconds(_FEW), seconds(_FEW), seconds(_MORE)
-    each = few + max(0.0, more - few) / (_MORE - _FEW) * max(0, size.steps - _FEW)
+    _, few = seconds(_FEW, _FEW), seconds(_FEW, _FEW)
+    step, sample = ((more - few) / (_MORE - _FEW) for more in (seconds(_MORE, _FEW), seconds(_FEW, _MORE)))
+    each = few + max(0.0, step) * (size.steps - _FEW) + max(0.0, sample) * (size.samples - _FEW)
     processes = processes_for(size.steps, len(cells))
     return StudyCost(
         what=f"{part.heading}: cells, {processes} at once",
         trainings=len(cells),
         measured=len(cells),
-        seconds=each * len(cells) / processes,
-        basis=f"of cells that all take as long as one of them did just now, {_MORE} steps long",
+        seconds=max(few, each) * len(cells) / processes,
+        basis=f"of cells that all take as long as one of them, from {_MORE} steps and {_MORE} samples of it just now",
     )
 
 
@@ -184,12 +187,12 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
         except MissingError as error:
             return StudyCost(what=f"left out: {what} ({error})")
         seeds = scale.seeds if experiment.seeded else 1
-        models = len(arm.starts) or (seeds if scale.starts or arm.changes is not None else 1)
+        every = arm.own_start or scale.pretrained or arm.changes is not None
+        models = sum(map(arm.starts_at, range(seeds))) if every else 1
         measures = [scale.measures_of(arm)]
         if arm.changes is not None:
-            recipe = experiment.recipe_of(replace(scale, starts=()), arm, 0)
-            assert recipe is not None
-            trained = recipe_skeleton(recipe, _config(start))
+            recipe = _recipe(experiment, scale, arm)
+            trained = _trained(recipe, start)
             view = seeds * recipe.steps * recipe.batch.size * recipe.length
             attention = attention_factors(trained, recipe.length)
             total["trainings"] += seeds
@@ -224,6 +227,25 @@ def _skeleton(start: TinyModel | str) -> Any:
     return model_skeleton(_config(start))
 
 
+def _recipe(experiment: Experiment, scale: Scale, arm: Arm) -> Recipe:
+    """That of an arm, without pretraining what it starts from."""
+    recipe = experiment.recipe_of(replace(scale, pretrained=None), replace(arm, own_start=None), 0)
+    assert recipe is not None
+    return recipe
+
+
+def _trained(recipe: Recipe, start: TinyModel | str) -> Any:
+    """What is trained, without weights. Arms of one setting, which differ in the objective alone, share it."""
+    plain = recipe.to_dict()
+    key = str([start, *(one for one in plain.items() if one[0] not in ("objective", "offsets", "seed"))])
+    if key not in _TRAINED:
+        _TRAINED[key] = recipe_skeleton(recipe, _config(start))
+    return _TRAINED[key]
+
+
+_TRAINED: dict[str, Any] = {}
+
+
 def _work(model: Any, tokens: int, context: int, *, passes: int) -> int:
     """Operations of the weights and of causal attention over rows of `context` tokens; a forward pass counts 2."""
     return passes * tokens * (model.num_parameters() + attention_factors(model, context))
@@ -253,18 +275,20 @@ def _tokens_read(name: str, settings: str, trained: int | None) -> tuple[tuple[i
 
 
 def items_read(measurement: Measurement, *, trained: int | None) -> list[Item]:
-    """The items of a measurement of a model that was trained for `trained` tokens, on as much text as any needs."""
+    """The items of a measurement of a model that was trained for `trained` tokens, on as much text as it needs."""
     model: Any = SimpleNamespace(
         name="a model", tokenizer=tiny_tokenizer(), trained_length=trained, max_positions=None
     )
     resolved = measurement.resolved(model, model)
+    plain = (one if isinstance(one, tuple) else (one,) for _, one in resolved)
+    longest = max(each for several in plain for each in several if isinstance(each, int))
     if measurement.reads == "tokens":
-        ids = np.zeros(1 << 20, dtype=np.int32)
+        # Room for two of the longest windows, which are made of up to four times the largest setting.
+        ids = np.zeros(8 * longest, dtype=np.int32)
         documents = tuple(TokenDocument(str(index), ids) for index in range(64))
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
     # A word has at least one token.
-    lengths = getattr(resolved, "lengths", (getattr(resolved, "length", 1024),))
-    corpus = dict.fromkeys(map(str, range(16)), tiny_text(max(lengths) + 1024))
+    corpus = dict.fromkeys(map(str, range(16)), tiny_text(longest + 1024))
     text = Corpus.of("words", corpus, split="all", split_rule="")
     read = text if measurement.reads == "questions" else (text, tokenize(text, model.tokenizer, cache=False))
     return resolved.items(model, read, model)

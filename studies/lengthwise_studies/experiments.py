@@ -105,7 +105,6 @@ class Experiment:
         """What a run records, and a resumed run must agree with."""
         recipe = self.recipe_of(scale)
         return asdict(scale) | {
-            "starts": [start.name for start in scale.starts],
             "dtype": self._dtype(),
             "equal_time": self.equal_time,
             "arms": {
@@ -193,7 +192,7 @@ class Experiment:
         changes += [] if seed is None else [f"seed={seed}"]
         changes += [] if scale.steps is None else [f"steps={scale.steps}"]
         recipe = read_recipe(shipped, changes)
-        if arm is None:
+        if arm is None or (pace == 1 and not scale.marks):
             return recipe
         if scale.marks:
             changes.append(f"save_at={[steps_at(mark, pace) for mark in scale.marks]}")
@@ -201,13 +200,13 @@ class Experiment:
 
     def _has_starts(self, scale: Scale) -> bool:
         """Whether every seed has a model of its own."""
-        return bool(scale.starts) or any(arm.starts for arm in self.arms)
+        return scale.pretrained is not None or any(arm.own_start for arm in self.arms)
 
     def _against(self, arm: Arm) -> str | None:
         return arm.against or self.reference
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
-        if all(arm.starts for arm in self.arms):
+        if all(arm.own_start for arm in self.arms):
             return {}
         return {"model": load(_folder(scale.start(0)), dtype=self._dtype()).describe()}
 
@@ -266,7 +265,8 @@ class Experiment:
         if arm.method is not None:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
-        model.name = scale.model if not arm.starts else start if isinstance(start, str) else start.name
+        own = start if isinstance(start, str) else start.name
+        model.name = scale.model if arm.own_start is None else own
         text = _text(arm.text or scale.text, split=scale.split)
         facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
         return measured(model, text, measures, folder, evaluator=source, **facts)

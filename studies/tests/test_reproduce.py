@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from lengthwise.errors import MissingError
 from lengthwise.results import read_results
 from lengthwise_studies import costs
 from lengthwise_studies.section3.panels import FIGURES
-from lengthwise_studies.study_table import plan_study
+from lengthwise_studies.study_table import plan_study, studies, study_named
 
 PANELS = [panel for panels in FIGURES.values() for panel in panels]
 
@@ -93,11 +94,14 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., A
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["section3", "theorem1", "sparse-parity", "position-coupling", "sparsity-bounds"]
-)
-def test_a_study_without_trained_arms_has_a_dry_run(name: str) -> None:
-    table = plan_study(name, scale="smoke")
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [one["name"] for one in studies()])
+def test_every_study_has_a_dry_run_in_under_ten_seconds(name: str) -> None:
+    study_named(name)
+    began = time.process_time()
+    table = plan_study(name)
+    assert time.process_time() - began < 10
     assert table.rows[-1][0] == "all"
     assert len(table.rows) > 1
 

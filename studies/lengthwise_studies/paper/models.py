@@ -22,7 +22,7 @@ def model_arm(start: TinyModel | str, length: int, times: int, method: str = "",
     """
     return Arm(
         name=Key(start if isinstance(start, str) else start.configuration, method, times).name,
-        starts=(start,),
+        own_start=start,
         method=method or None,
         factor=times if method else 1,
         measures={
@@ -41,30 +41,24 @@ class Models:
     seeds: int = 1
     cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
 
-    def experiment(self) -> tuple[Experiment, Scale]:
-        """No arm is trained. Rows have the model's name as their arm, and its pretraining seed."""
-        arms = tuple(replace(arm, starts=self._starts(*arm.starts)) for arm in self.arms)
-        experiment = Experiment(kind="table1", arms=arms, seeded=True, dtype="float32")
-        return experiment, Scale(model="tiny-books", measures={}, seeds=self.seeds)
-
-    def _starts(self, start: TinyModel | str) -> tuple[TinyModel | str, ...]:
-        if isinstance(start, str):
-            return (start,)
-        return tuple(replace(start, seed=seed) for seed in range(self.seeds))
-
     def plan(self) -> list[tuple[Experiment, Scale]]:
         """What a dry run adds up: each model alone, by its own name."""
-        experiment, scale = self.experiment()
-        names = [arm.starts[0] if isinstance(arm.starts[0], str) else scale.model for arm in self.arms]
-        return [
-            (replace(experiment, arms=(arm,)), replace(scale, model=name))
-            for arm, name in zip(experiment.arms, names, strict=True)
-        ]
+        named = [(arm, arm.own_start if isinstance(arm.own_start, str) else _TINY) for arm in self.arms]
+        return [_experiment(replace(self, arms=(arm,)), name) for arm, name in named]
+
+
+_TINY = "tiny-books"
+
+
+def _experiment(models: Models, name: str = _TINY) -> tuple[Experiment, Scale]:
+    """No arm is trained. Rows have the model's name as their arm, and its pretraining seed."""
+    experiment = Experiment(kind="table1", arms=models.arms, seeded=True, dtype="float32")
+    return experiment, Scale(model=name, measures={}, seeds=models.seeds)
 
 
 def run_models(out: Path, models: Models, **how: Any) -> Results:
     """Measure every model on held-out books: see `Experiment.run`."""
-    experiment, scale = models.experiment()
+    experiment, scale = _experiment(models)
     return experiment.run(out, scale, **how)
 
 

@@ -83,7 +83,9 @@ class PaperTable:
             seeded=True,
             notes=size.notes,
         )
-        scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
+        scale = Scale(
+            model=size.model, measures={}, seeds=size.seeds, steps=size.steps, pretrained=size.start
+        )
         if self.follows:
             losses = size.measures(size.window)["perplexity"]
             scale = replace(scale, marks=size.marks, mark_measures={"perplexity": losses})
@@ -107,7 +109,7 @@ class PaperTable:
                     for name, of in size.measures(adjustment.window(size)).items()
                     for own in [(arm.measures or {}).get(name, {})]
                 },
-                starts=setting.starts(size),
+                own_start=setting.own_start(size),
                 against=setting.arm(PLAIN),
             )
             for arm in setting.at(size)

@@ -86,11 +86,8 @@ class Size:
     )
     lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
     distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
-    samples: tuple[int, int, int] = (
-        48,
-        64,
-        96,
-    )  # windows of misalignment, segments of losses, pairs of recall
+    # Windows of misalignment, segments of losses, pairs of recall.
+    samples: tuple[int, int, int] = (48, 64, 96)
     question_lengths: tuple[float, ...] = ()  # of questions by likelihood; empty where the model cannot do it
     questions: int = 12  # at each length and depth
     asked: tuple[str, ...] = (QA1,)  # tasks, or all of BABILong
@@ -114,7 +111,7 @@ class Size:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a run records them."""
-        values = asdict(self) | {"starts": [start.name for start in self.starts]}
+        values = asdict(self)
         del values["start"]
         return values
 
@@ -123,18 +120,11 @@ class Size:
         return self.corpora.get(corpus, self.corpora["books"])
 
     @property
-    def starts(self) -> tuple[TinyModel, ...]:
-        """The model of each seed, if it has its own."""
-        return (
-            () if self.start is None else tuple(replace(self.start, seed=seed) for seed in range(self.seeds))
-        )
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know of the size."""
         seeds = f"All seeds start from one pretrained {self.model}: verdicts are about this checkpoint"
-        if self.starts:
-            seeds = f"Seed s starts from checkpoint s of {len(self.starts)} pretrainings of {self.model}"
+        if self.start is not None:
+            seeds = f"Seed s starts from checkpoint s of {self.seeds} pretrainings of {self.model}"
         return (f"T = {self.trained} tokens. {seeds}, and has its own windows and offsets.",)
 
     @property

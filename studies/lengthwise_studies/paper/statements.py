@@ -76,9 +76,9 @@ class Setting:
             found.append(arm)
         return found
 
-    def starts(self, size: Size) -> tuple[TinyModel, ...]:
-        """The models of each seed where they are not the size's own."""
-        return tuple(replace(one, **dict(self.start)) for one in size.starts) if self.start else ()
+    def own_start(self, size: Size) -> TinyModel | None:
+        """What is pretrained where that is not the size's own model."""
+        return replace(size.start, **dict(self.start)) if self.start and size.start else None
 
 
 def claim(

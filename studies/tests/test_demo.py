@@ -15,7 +15,6 @@ from lengthwise.report.sentence import said
 from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.demo import story
 from lengthwise_studies.demo.chapters import CHAPTERS, change_text
-from lengthwise_studies.demo.kept import kept_section
 from lengthwise_studies.demo.story import Chapter, pasted, run_story
 from lengthwise_studies.study_table import produce
 
@@ -151,22 +150,6 @@ def test_a_change_is_said_where_it_is_more_than_noise(
     ends = {} if value is None else {"ci_low": value - 0.1, "ci_high": value + 0.1, "stderr": 0.05}
     row = Row(model="b", reference="a", task="misalignment", metric="entropy", value=value, p_holm=p, **ends)
     assert change_text(row) == expected
-
-
-def test_the_kept_measurement_is_named_as_kept_and_has_the_kept_numbers() -> None:
-    [section] = kept_section()
-    assert section.title.startswith("Kept")
-    assert "Not measured in this run" in section.paragraphs[0]
-    kept = json.loads((ROOT / "studies" / "results" / "limit.json").read_text())
-    lines = [
-        dict(zip(kept["columns"], line, strict=True)) for rows in kept["numbers"].values() for line in rows
-    ]
-    numbers = [f"{round(line['value']):,}" for line in lines if line["unit"] == "tokens"]
-    assert len(numbers) == 4
-    said_there = " ".join(section.lead)
-    assert [number for number in numbers if number in said_there] == numbers
-    # For a page and for a phone.
-    assert str(section.passages[0]).count("<svg ") == 2
 
 
 @pytest.mark.real

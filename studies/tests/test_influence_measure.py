@@ -10,14 +10,12 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.measure import paired_difference
 from lengthwise.measure.runner import run as measure
-from lengthwise.samples import SampleLog
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text
 from lengthwise_studies.sparsity import kept_context
 from lengthwise_studies.sparsity.influence_measure import Influence
 from lengthwise_studies.sparsity.kept_context import greedy, leave_one_out
-from lengthwise_studies.sparsity.passages import influential_passages
 from tests.readings import in_memory
 
 SMALL = {
@@ -167,16 +165,6 @@ def test_a_text_without_gains_has_no_numbers_of_them_and_a_note(tmp_path: Path, 
     assert values["gain"] is values["loss_long"] is None
     assert any("more than 1000 nats" in note for note in found.notes)
     assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == SMALL["windows"]
-
-
-def test_the_page_marks_the_tokens(tmp_path: Path, run: Subject):
-    measure(Influence(**SMALL), run, out=tmp_path / "run")
-    passages = influential_passages(SampleLog(tmp_path / "run" / "samples.jsonl"), "m")
-    assert 1 <= len(passages) <= 3
-    for passage in passages:
-        assert passage.count("<mark ") == max(SMALL["kept"])
-        assert passage.count("<strong>") == 1
-        assert "<b>" not in passage
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from lengthwise.report.html import Section
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import row_text, tokens_text
 from lengthwise.results import Results, Row, read_results
-from lengthwise_studies.demo.kept import kept_section
 from lengthwise_studies.demo.story import Chapter, run_story
 from lengthwise_studies.skeleton import Part, Study
 
@@ -107,7 +106,7 @@ def _tell_context(here: Path, codes: Mapping[str, int]) -> Section:
             "Sound means: the loss with all context is at most 0.1 nats per token above the loss with the most "
             "recent tokens alone. 0.1 nats are 10 % of perplexity.",
             "`limit` has a second answer: how far back context is used. `tiny-books` copies hardly anything, so it "
-            "needs a larger model. The end of this page has one.",
+            "needs a larger model.",
         ],
     )
 
@@ -240,15 +239,14 @@ CHAPTERS = (
 def _sections(results: Results, out: Path) -> list[Section]:
     size = Size(**results.config["size"])
     codes = results.config["exit codes"]
-    told = [chapter.section(size, out / chapter.name, codes[chapter.name]) for chapter in CHAPTERS]
-    return [*told, *kept_section()]
+    return [chapter.section(size, out / chapter.name, codes[chapter.name]) for chapter in CHAPTERS]
 
 
 DEMO = Study(
     title="Do predictions hold as the context grows?",
     lead=(
-        "Three questions, answered on this machine in a few minutes, and a longer measurement that was kept. "
-        "Intervals are at 95 %; so few books make them wide.",
+        "Three questions, answered on this machine in a few minutes. Intervals are at 95 %; so few books make them "
+        "wide.",
     ),
     parts=(
         Part(

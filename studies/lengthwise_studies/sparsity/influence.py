@@ -34,8 +34,6 @@ from lengthwise_studies.claims import (
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.sparsity.influence_measure import ENOUGH, METHODS
-from lengthwise_studies.sparsity.passages import influential_passages
-from lengthwise_studies.store import sample_log
 
 ARM = Arm(name="as it is")
 NEARLY_ALL, MOST = 0.8, 0.5
@@ -159,10 +157,9 @@ def recovery_table(numbers: Numbers, text: str) -> Table:
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
-    """One text: claims, recovery by k, and passages."""
+    """One text: claims, and recovery by k."""
     numbers = {(row.metric, row.kept): row for row in results.rows if row.reference is None}
     text = results.config["text"]
-    samples = sample_log(results, ARM.name, "influence")
     gain, gaining = numbers["gain", None], numbers["gaining", None]
     return [
         Section(
@@ -174,7 +171,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "removed:",
             ],
             tables=[verdict_table(judge(placed(CLAIMS, text), numbers)), recovery_table(numbers, text)],
-            passages=influential_passages(samples, results.model_name),
             notes=results.notes,
         )
     ]

@@ -26,7 +26,6 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement
-from lengthwise.measure.repeated_windows import token_pieces
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
@@ -54,8 +53,7 @@ class Influence(WindowMeasurement):
     """How many distant tokens does a prediction need?
 
     Of tokens that gain from long context: how much of the gain remains if only k well-chosen distant tokens are kept
-    and the others are removed (masked in every layer, positions kept)? 1 is all of it. The page shows passages with
-    the tokens that carried a prediction.
+    and the others are removed (masked in every layer, positions kept)? 1 is all of it.
     """
 
     about = About(
@@ -153,8 +151,6 @@ class Influence(WindowMeasurement):
             yield {
                 "examined": [list(row) for row in zip(places.tolist(), *scores.tolist(), strict=True)],
                 "targets": self._kept(model, ids, foreign, targets, rng),
-                "near": self.short,
-                "pieces": token_pieces(model.tokenizer, ids.tolist()) if targets else [],
             }
 
     def _kept(

@@ -20,6 +20,7 @@ from statistics import fmean, variance
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.statistics import students_t
+from lengthwise.report.tables import Estimate
 from lengthwise.results import SIGNIFICANCE, Row
 
 FEWEST_SEEDS = 3
@@ -56,6 +57,11 @@ class OverSeeds:
         half = self._quantile(0.975) * self.error if self.error else 0.0
         return self.mean - half, self.mean + half
 
+    @property
+    def estimate(self) -> Estimate:
+        """The mean with its interval, for a cell."""
+        return Estimate(self.mean, *self.interval, signed=True)
+
     def p_value(self, truth: float = 0.0) -> float:
         """Two-sided p of a true difference `truth`, to 12 digits behind the point."""
         distance = abs(self.mean - truth)
@@ -88,37 +94,26 @@ class OverSeeds:
         return sum(part * students_t(probability, count - 1) for part, count in both) / self.error**2
 
 
-def over_seeds(differences: Sequence[tuple[float, float, int]]) -> OverSeeds:
-    """The mean of (difference, standard error, documents), one for each seed.
+def over_seeds(rows: Sequence[Row]) -> OverSeeds:
+    """The mean of one number, a row with a paired difference for each seed.
 
     Raises:
-        UsageError: fewer than `FEWEST_SEEDS`, or fewer than two documents.
+        UsageError: fewer than `FEWEST_SEEDS`; a row without a value or an interval over documents.
     """
-    if (seeds := len(differences)) < FEWEST_SEEDS:
+    if (seeds := len(rows)) < FEWEST_SEEDS:
         raise UsageError(f"{seeds} seed{'s' if seeds > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs")
-    values, errors, documents = zip(*differences, strict=True)
-    if min(documents) < 2:
+    found = [
+        (row.value, row.stderr, row.documents)
+        for row in rows
+        if row.value is not None and row.stderr is not None and (row.documents or 0) > 1
+    ]
+    if len(found) < seeds:
         raise UsageError("a number has no interval over documents")
+    values, errors, documents = zip(*found, strict=True)
     return OverSeeds(
         mean=fmean(values),
         of_seeds=variance(values) / seeds,
         of_documents=fmean(errors) ** 2,
         seeds=seeds,
         documents=min(documents),
-    )
-
-
-def rows_over_seeds(rows: Sequence[Row]) -> OverSeeds:
-    """The same of one number, a row with a paired difference for each seed.
-
-    Raises:
-        UsageError: too few seeds; a row without a value or an interval over documents.
-    """
-    return over_seeds(
-        [
-            (0.0, 0.0, 0)
-            if row.value is None or row.stderr is None
-            else (row.value, row.stderr, row.documents or 0)
-            for row in rows
-        ]
     )

@@ -19,7 +19,7 @@ from lengthwise.errors import UsageError
 from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
-from lengthwise_studies.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
+from lengthwise_studies.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, over_seeds
 
 Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 """The last three have a margin."""
@@ -140,7 +140,7 @@ class Paired:
         as_claimed = abs(over.mean) < margin if same else (over.mean < bound) == below
         return found(
             verdict=REPRODUCED if as_claimed else OUTSIDE if self.margin else OPPOSITE,
-            ours=Estimate(over.mean, *over.interval, signed=True),
+            ours=over.estimate,
             p=over.p_value(bound),
             p_size=None if self.size is None else over.p_value(self.size),
             detectable=partial(over.detectable, both_ends=same),
@@ -160,16 +160,15 @@ class Paired:
         if not rows:
             raise UsageError("not measured at this scale")
         assert len({row.seed for row in rows}) == len(rows), f"{self} names several numbers of one seed"
-        return rows_over_seeds(rows)
+        return over_seeds(rows)
 
 
-def over_seeds(rows: Sequence[Row]) -> Estimate | None:
+def estimate_over_seeds(rows: Sequence[Row]) -> Estimate | None:
     """The mean of a row for each seed, with its 95 % interval over seeds and documents; None without one."""
     try:
-        over = rows_over_seeds(rows)
+        return over_seeds(rows).estimate
     except UsageError:
         return None
-    return Estimate(over.mean, *over.interval, signed=True)
 
 
 def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:

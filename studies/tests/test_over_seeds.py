@@ -1,6 +1,7 @@
 """The mean paired difference over seeds and documents: by hand and, by simulation, its error rates."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,12 +9,17 @@ import pytest
 import scipy.stats
 
 from lengthwise.errors import UsageError
-from lengthwise.results import SIGNIFICANCE
+from lengthwise.results import SIGNIFICANCE, Row
 from lengthwise_studies.over_seeds import over_seeds
 
 
+def _rows(*differences: tuple[float | None, float, int]) -> list[Row]:
+    row = Row(model="m", task="perplexity", metric="loss", value=None)
+    return [replace(row, value=value, stderr=error, documents=many) for value, error, many in differences]
+
+
 def _over(values: list[float], *, error: float = 0.01, documents: int = 20):
-    return over_seeds([(value, error, documents) for value in values])
+    return over_seeds(_rows(*((value, error, documents) for value in values)))
 
 
 def test_the_interval_by_hand():
@@ -41,12 +47,15 @@ def test_without_noise_the_signs_of_the_seeds_decide():
     assert (found.p_value(), found.p_value(found.mean)) == (0.25, 1.0)
 
 
+_BAD = ((0.1, 0.01, 1), (None, 0.01, 20))
+
+
 @pytest.mark.parametrize(
-    "differences", [[(0.1, 0.01, 20)] * 2, [(0.1, 0.01, 20), (0.1, 0.01, 1), (0.1, 0.01, 20)]]
+    "differences", [[(0.1, 0.01, 20)] * 2, *([(0.1, 0.01, 20), bad, (0.1, 0.01, 20)] for bad in _BAD)]
 )
 def test_too_few_seeds_or_documents_are_refused(differences):
     with pytest.raises(UsageError):
-        over_seeds(differences)
+        over_seeds(_rows(*differences))
 
 
 @pytest.mark.parametrize(

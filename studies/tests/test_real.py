@@ -7,13 +7,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
-from lengthwise.text import load_corpus
+from lengthwise.checkpoints.resolve import resolve
+from lengthwise.results import rows_with
+from lengthwise.text import load_corpus, tokenize
+from lengthwise.text.windows import sample_windows
 from lengthwise_studies.paper.methods import PLAIN, SCE
+from lengthwise_studies.real.kept import kept_files, read_kept
 from lengthwise_studies.real.study import FULL, ON_YARN, REAL
-from lengthwise_studies.real.table import difference, kept_files, levels, read_kept
 
 FOLDER = Path(__file__).parents[2] / "studies" / "results" / "real"
 
@@ -33,8 +36,8 @@ def test_every_kept_arm_has_the_recipe_of_the_study() -> None:
         recipe = experiment.recipe_of(scale, arms[f"{row['setting']}: {row['arm']}"], row["seed"])
         assert recipe is not None
         own, before = recipe.to_dict(), row["recipe"]
-        # Earlier versions had fewer settings of texts, and `min_context` elsewhere.
-        assert own["data"]["corpus"] == before.pop("data")["corpus"]
+        # The first program read books-20 and took the same document out of it; `min_context` was elsewhere.
+        assert (own["data"]["corpus"], before.pop("data")["corpus"]) == ("books-21", "books-20")
         objective = before.pop("objective")
         assert objective.pop("min_context", None) is None
         assert own["objective"] == objective
@@ -42,14 +45,23 @@ def test_every_kept_arm_has_the_recipe_of_the_study() -> None:
 
 
 def test_what_was_read_is_what_the_study_reads() -> None:
-    """But for one document, which the program of that time held out too."""
     lengths = FULL.measures(FULL.window)["perplexity"]["lengths"]
     records = [row["record"] for row in _rows() if row.get("of") == "ppl" and "record" in row]
     assert {record["length"] for record in records} == {*lengths} == {2048, 4096, 8192, 16384, 32768}
     assert {record["targets"] for record in records} == {max(lengths)}
-    held_out = load_corpus(FULL.text_of("books"), split="test").documents
-    read = {record["document"] for record in records}
-    assert (len(read), read - held_out.keys()) == (12, {"bible/Jeremiah"})
+    assert len({record["document"] for record in records}) == 12
+
+
+@pytest.mark.real
+def test_the_windows_are_those_of_the_kept_rows() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(resolve(FULL.model).source)
+    documents = tokenize(load_corpus(FULL.text_of("books"), split="test"), tokenizer)
+    windows = sample_windows(
+        documents, max(FULL.measures(FULL.window)["perplexity"]["lengths"]) + 1, count=12
+    )
+    kept = [row["record"] for row in _rows() if row.get("of") == "ppl" and "record" in row]
+    read = {(record["document"], record["start"]) for record in kept if record["length"] == 32768}
+    assert {(window.document_id, window.start) for window in windows} == read
 
 
 def test_differences_are_those_of_the_kept_sums() -> None:
@@ -58,18 +70,21 @@ def test_differences_are_those_of_the_kept_sums() -> None:
         record = row.get("record", {})
         if row.get("of") == "ppl" and (row["setting"], record.get("length")) == (ON_YARN.name, 2048):
             losses.setdefault((row["arm"], row["seed"]), []).append(record["loss"] / record["targets"])
-    by_seed = [fmean(losses[SCE, seed]) - fmean(losses[PLAIN, seed]) for seed in range(3)]
-    found = difference(read_kept(kept_files(FOLDER)), (ON_YARN.name, SCE), ("perplexity", "loss", 2048, None))
-    assert found is not None
-    assert found.mean == pytest.approx(np.mean(by_seed))
-    # Student's t with two degrees of freedom.
-    half = 4.302653 * np.std(by_seed, ddof=1) / np.sqrt(3)
-    assert found.of_seeds is not None
-    assert found.of_seeds.high == pytest.approx(found.mean + half, rel=1e-5)
+    rows = rows_with(
+        read_kept(kept_files(FOLDER)).rows,
+        arm=ON_YARN.arm(SCE),
+        reference=ON_YARN.arm(PLAIN),
+        metric="loss",
+        length=2048,
+    )
+    assert [row.value for row in rows] == pytest.approx(
+        [fmean(losses[SCE, seed]) - fmean(losses[PLAIN, seed]) for seed in range(3)]
+    )
+    assert {row.documents for row in rows} == {12}
 
 
 def test_the_kept_rows_have_every_arm_and_length() -> None:
-    perplexities = levels(read_kept(kept_files(FOLDER)), "perplexity", "perplexity")
-    assert list(perplexities.columns[3:]) == ["0.25T", "0.5T", "1T", "2T", "4T"]
+    perplexities = rows_with(read_kept(kept_files(FOLDER)).rows, metric="perplexity")
+    assert {row.length for row in perplexities} == {2048, 4096, 8192, 16384, 32768}
     experiment, _ = REAL.experiment(FULL)
-    assert {f"{row[0]}: {row[1]}" for row in perplexities.rows} == {arm.name for arm in experiment.arms}
+    assert {row.arm for row in perplexities} == {arm.name for arm in experiment.arms}

@@ -3,19 +3,18 @@
 import json
 import lzma
 from functools import cache
-from math import log
+from math import log, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
 
-from lengthwise.measure.statistics import estimate
-from lengthwise.report.tables import Estimate
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import NOT_DECIDED, OPPOSITE, OUTSIDE
+from lengthwise_studies.over_seeds import OverSeeds, over_seeds
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
-from lengthwise_studies.real import claims
+from lengthwise_studies.real.kept import kept_files, read_kept
 from lengthwise_studies.real.study import REAL
-from lengthwise_studies.real.table import Difference, Kept, difference, kept_files, read_kept
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "studies" / "results" / "real"
@@ -24,21 +23,34 @@ YARN, CLEX = "YaRN x4", "CLEX x4"
 
 
 @cache
-def _kept() -> Kept:
+def _kept() -> Results:
     return read_kept(kept_files(FOLDER))
 
 
-def _difference(
-    setting: str, arm: str, place: tuple[str, str, float, str | float | None], to: str = PLAIN
-) -> Difference:
-    task, metric, times, where = place
-    found = difference(_kept(), (setting, arm), (task, metric, round(8192 * times), where), to=to)
-    assert found is not None
-    return found
+def _rows(
+    setting: str, arm: str, metric: str, times: float, to: str | None = None, **more: object
+) -> list[Row]:
+    """A row for each seed."""
+    wanted = {"arm": f"{setting}: {arm}", "reference": to and f"{setting}: {to}", "depth": None}
+    wanted |= {"metric": metric, "length": round(8192 * times), "context_other": None, **more}
+    return rows_with(_kept().rows, **wanted)
 
 
-def _loss(setting: str, arm: str, times: float, to: str = PLAIN, metric: str = "loss") -> Difference:
-    return _difference(setting, arm, ("perplexity", metric, times, None), to)
+def _values(
+    setting: str, arm: str, metric: str, times: float, to: str | None = None, **more: object
+) -> list[float]:
+    return [row.value or 0.0 for row in _rows(setting, arm, metric, times, to, **more)]
+
+
+def _loss(setting: str, arm: str, times: float, to: str = PLAIN, metric: str = "loss") -> OverSeeds:
+    return over_seeds(_rows(setting, arm, metric, times, to))
+
+
+def _over_seeds_alone(arm: str, task: str) -> list[float]:
+    """An arm's accuracy minus that of plain: the mean with Student's interval of two degrees of freedom."""
+    values = _values(YARN, arm, "accuracy", 1, PLAIN, task=task)
+    mean, half = fmean(values), 4.302653 * stdev(values) / sqrt(3)
+    return [mean, mean - half, mean + half]
 
 
 def test_the_rows_name_their_code_and_no_folder() -> None:
@@ -60,20 +72,16 @@ def test_a_difference_to_another_arm_is_the_difference_of_both_to_plain(times: f
     assert _loss(YARN, SCE, times, to=ENTROPY).mean == pytest.approx(apart, abs=1e-12)
 
 
-def _said(found: Estimate | None, digits: int = 3) -> str:
-    assert found is not None
-    assert found.value is not None
-    assert found.low is not None
-    assert found.high is not None
-    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+def _said(mean: float, low: float, high: float, digits: int = 3) -> str:
+    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
     at = {times: _loss(YARN, SCE, times) for times in (0.25, 0.5, 1, 2, 4)}
     assert "All p values are below 0.001." in PAGE
-    assert all(one.p is not None and one.p < 0.001 for one in at.values())
+    assert all(one.p_value() < 0.001 for one in at.values())
     # "YaRN excludes both at every length": each interval lies above 0.
-    assert all(one.together and one.together.low and one.together.low > 0.05 for one in at.values())
+    assert all(one.interval[0] > 0.05 for one in at.values())
 
     taken = [1 - _loss(YARN, SCE, t, metric="loss_best_temperature").mean / at[t].mean for t in (1, 2)]
     assert [f"{one:.0%}" for one in taken] == ["84%", "91%"]
@@ -85,60 +93,42 @@ def test_the_sentences_of_the_page_say_what_the_rows_say() -> None:
     assert "costs the same as SCE up to T, to 0.001 nats" in PAGE
     assert "most of it remains at 2T" in PAGE
     every = [_loss(YARN, SCE, times, to=ENTROPY) for times in (0.25, 0.5)] + beyond + cooled
-    ordered = sorted(one.p or 0.0 for one in every)
+    ordered = sorted(one.p_value() for one in every)
     holm = [p * (len(ordered) - place) for place, p in enumerate(ordered)]
     assert max(holm[:3]) < 0.02
     assert "stays below 0.02 after Holm's correction" in PAGE
 
-    clex = _loss(CLEX, SCE, 2).together
-    assert clex is not None
-    assert clex.low is not None
-    assert clex.high is not None
-    assert clex.low < log(6.24 / 6.56) < log(5.88 / 6.12) < log(5.77 / 5.82) < clex.high
+    low, high = _loss(CLEX, SCE, 2).interval
+    assert low < log(6.24 / 6.56) < log(5.88 / 6.12) < log(5.77 / 5.82) < high
     assert [f"{log(one):.3f}" for one in (5.88 / 6.12, 5.77 / 5.82)] == ["-0.040", "-0.009"]
     assert "after 200 steps: 0.040 nats. With LongQLoRA (Table 3) it is 0.009." in PAGE
 
-    needles = _difference(YARN, SCE, ("needle_multi_key", "accuracy", 1, None)).of_seeds
-    assert f"+{_said(needles)}" in PAGE
-    assert _said(_difference(YARN, SCE, ("chains_0", "accuracy", 1, None)).of_seeds) in PAGE
-    penalties = [
-        _difference(YARN, ENTROPY, (task, "accuracy", 1, None)).of_seeds
-        for task in ("needle_multi_key", "chains_0")
-    ]
+    assert f"+{_said(*_over_seeds_alone(SCE, 'needle_multi_key'))}" in PAGE
+    assert _said(*_over_seeds_alone(SCE, "chains_0")) in PAGE
     # "The entropy penalty changes neither beyond noise."
-    assert all(one is None or (one.low or 0.0) < 0 < (one.high or 0.0) for one in penalties)
+    penalties = [_over_seeds_alone(ENTROPY, task) for task in ("needle_multi_key", "chains_0")]
+    assert all(low < 0 < high for _, low, high in penalties)
 
 
 def test_the_agreement_alone_blinds_while_its_perplexity_falls() -> None:
-    kept = _kept()
-
     def answered(arm: str, depth: float) -> float:
-        place = ("needle_multi_key", "accuracy", 8192, depth)
-        return fmean(estimate(one).value or 0.0 for one in kept.of((YARN, arm), place).values())
+        return fmean(_values(YARN, arm, "accuracy", 1, task="needle_multi_key", depth=depth))
 
     first = [answered(PLAIN, depth) for depth in (0.0, 25.0)]
     assert f"cross entropy finds {fmean(first):.0%}" in PAGE.replace(" %", "%")
     assert [answered(JEFFREYS, depth) for depth in (0.0, 25.0, 75.0)] == [0, 0, 1]
     assert "It finds no needle in the first half of its context" in PAGE
-    places = kept.places("perplexity", "perplexity")
-    curve = [
-        fmean(estimate(one).value or 0.0 for one in kept.of((YARN, JEFFREYS), p).values()) for p in places
-    ]
+    curve = [fmean(_values(YARN, JEFFREYS, "perplexity", times)) for times in (0.25, 0.5, 1, 2, 4)]
     assert curve == sorted(curve, reverse=True)
     costs = {times: _loss(YARN, JEFFREYS, times) for times in (1, 4)}
     tempered = _loss(YARN, JEFFREYS, 1, metric="loss_best_temperature").mean
     assert [f"{one:.3f}" for one in (costs[1].mean, tempered)] == ["0.059", "0.059"]
-    assert costs[4].together is not None
-    assert costs[4].together.low is not None
-    assert costs[4].together.low < 0
+    assert costs[4].interval[0] < 0
 
 
 def test_what_clex_does_beyond_t() -> None:
-    kept = _kept()
-
     def read(arm: str) -> list[float]:
-        place = ("perplexity", "perplexity", 4 * 8192, None)
-        return sorted(estimate(one).value or 0.0 for one in kept.of((CLEX, arm), place).values())
+        return sorted(_values(CLEX, arm, "perplexity", 4))
 
     assert [f"{one:.0f}" for one in (*read("untrained"), read(PLAIN)[0], read(PLAIN)[-1])] == [
         "27",
@@ -146,30 +136,24 @@ def test_what_clex_does_beyond_t() -> None:
         "202",
     ]
     assert "perplexity rises from 27 to between 35 and 202" in PAGE
-    lower = {}
-    for arm in (SCE, ENTROPY):
-        own, plain = (kept.of((CLEX, one), ("perplexity", "loss", 4 * 8192, None)) for one in (arm, PLAIN))
-        lower[arm] = sum(
-            (estimate(own[seed]).value or 0) < (estimate(plain[seed]).value or 0) for seed in plain
-        )
+    lower = {arm: sum(value < 0 for value in _values(CLEX, arm, "loss", 4, PLAIN)) for arm in (SCE, ENTROPY)}
     assert lower == {SCE: 3, ENTROPY: 2}
     assert "lower in each seed, by very different amounts, with the penalty in two of three" in PAGE
 
 
 def test_the_claims_compare_the_same_targets_at_two_lengths() -> None:
     """The difference of two lengths is that of the losses, seed by seed, and has an interval over documents."""
-    kept = _kept()
-    judged = {one.claim.says: one for one in claims.judged(kept)}
+    judged = {one.claim.says: one for one in REAL.judged(_kept())}
     assert len(judged) == len(REAL.claims) == 14
 
     def mean(arm: str, times: int) -> float:
-        of = kept.of((YARN, arm), ("perplexity", "loss", 8192 * times, None))
-        return fmean(estimate(one).value or 0.0 for one in of.values())
+        return fmean(_values(YARN, arm, "loss", times))
 
     found = judged[f"{YARN}: reading 4T with the term has a lower loss than cross entropy reading the last T"]
     assert found.found.ours.value == pytest.approx(mean(SCE, 4) - mean(PLAIN, 1), abs=1e-9)
     assert found.verdict == OPPOSITE
-    assert f"by {_said(found.found.ours)[:5]} nats {_said(found.found.ours)[6:]}" in PAGE
+    said = _said(found.found.ours.value, found.found.ours.low, found.found.ours.high)
+    assert f"by {said[:5]} nats {said[6:]}" in PAGE
     cut = judged[f"{YARN}: cross entropy reading the last T has a lower loss than reading 4T"]
     assert cut.found.ours.value == pytest.approx(mean(PLAIN, 1) - mean(PLAIN, 4), abs=1e-9)
     # At one length it is the difference of the tables.

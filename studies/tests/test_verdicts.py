@@ -31,7 +31,7 @@ from lengthwise_studies.paired_claims import (
     Measured,
     Paired,
     Quantity,
-    over_seeds,
+    estimate_over_seeds,
     range_over_seeds,
 )
 from studies.tests.made import by_seed
@@ -162,8 +162,8 @@ def test_holm_is_over_the_table():
 
 def test_means_over_seeds():
     # The same number where no claim is judged.
-    assert over_seeds(rows(GOOD)) == judge(rows(GOOD))[0].found.ours
-    assert over_seeds(rows(GOOD[:2])) is None
+    assert estimate_over_seeds(rows(GOOD)) == judge(rows(GOOD))[0].found.ours
+    assert estimate_over_seeds(rows(GOOD[:2])) is None
     first, second = rows([0.3, 0.1])
     assert range_over_seeds([first, second]) == Estimate(0.2, 0.1, 0.3)
     assert range_over_seeds([first, replace(second, value=None)]) is None

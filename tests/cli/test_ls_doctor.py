@@ -19,7 +19,7 @@ def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     lists = lengthwise("ls", "--json").json
     assert list(lists) == ["models", "corpora", "recipes", "methods", "tasks", "studies"]
     assert [entry["name"] for entry in lists["models"]] == MODELS
-    assert [entry["name"] for entry in lists["corpora"]] == ["books", "books-20", "code"]
+    assert [entry["name"] for entry in lists["corpora"]] == ["books", "books-20", "books-21", "code"]
     assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())
     assert all(text for entries in lists.values() for entry in entries for text in entry.values())
     shown = lengthwise("ls").out

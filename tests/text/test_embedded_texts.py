@@ -58,7 +58,7 @@ def test_strip_markup():
 def test_the_real_books():
     corpus = load_corpus("books", split="all")
     assert len(corpus.documents) == 104
-    for name, count in {"books": 7, "books-20": 20}.items():
+    for name, count in {"books": 7, "books-20": 20, "books-21": 21}.items():
         held_out = load_corpus(name, split="test").documents
         assert {f"{own}/" for own in held_out} == set(EMBEDDED_CORPORA[name]["held_out"])
         assert len(held_out) == count

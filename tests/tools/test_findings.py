@@ -1,5 +1,7 @@
 """The numbers that the pages of findings say in sentences are those of the kept runs."""
 
+import json
+import lzma
 import re
 from collections.abc import Callable
 from functools import cache
@@ -12,19 +14,20 @@ import pytest
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import NOT_DECIDED, Judged
-from lengthwise_studies.paired_claims import Paired, over_seeds
+from lengthwise_studies.far.studies import CONTROL, REPEATS
+from lengthwise_studies.paired_claims import Paired, estimate_over_seeds
 from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.paper.sizes import STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
-from lengthwise_studies.real.table import difference
+from lengthwise_studies.real.kept import kept_files
 from tools.docs.context_32k import FARTHEST, QWEN, SMOLLM2
 from tools.docs.far_summary import summary_table
 from tools.docs.kept_results import kept_run
 from tools.docs.kept_tables import kept_table
 from tools.docs.paper_index import every_table
-from tools.docs.real_tables import YARN, kept_real
+from tools.docs.real_tables import YARN, of_real
 
 ROOT = Path(__file__).parents[2]
 SURE = (
@@ -78,10 +81,7 @@ def level(run: str, setting: str, metric: str) -> float:
 
 
 def real(times: int, to: str = PLAIN) -> float:
-    kept = kept_real(ROOT)
-    found = difference(kept, (YARN, SCE), ("perplexity", "loss", kept.trained * times, None), to=to)
-    assert found is not None
-    return found.mean
+    return fmean(row.value or 0.0 for row in of_real(ROOT, f"{YARN}: {SCE}", "loss", times, f"{YARN}: {to}"))
 
 
 def used(run: str) -> float:
@@ -157,7 +157,9 @@ def longer(steps: int, times: int, *, to: str = PLAIN, again: str = "") -> list[
 
 def below_at_t() -> list[float]:
     """The mean after 7,000 steps, and its interval over seeds and documents, with the other sign."""
-    found = over_seeds(each_seed("pretraining-7000-laptop", "CLEX, 7,000 steps", times=1, to=ENTROPY))
+    found = estimate_over_seeds(
+        each_seed("pretraining-7000-laptop", "CLEX, 7,000 steps", times=1, to=ENTROPY)
+    )
     assert found is not None
     return [-(end or 0.0) for end in (found.value, found.high, found.low)]
 
@@ -165,7 +167,7 @@ def below_at_t() -> list[float]:
 def calibrated() -> list[float]:
     """What the term adds after 7,000 steps at the best temperature of each arm; no interval leaves 0 out."""
     run, setting, metric = "pretraining-7000-laptop", "CLEX, 7,000 steps", "loss_best_temperature"
-    found = [over_seeds(each_seed(run, setting, times=times, metric=metric)) for times in (1, 2, 4)]
+    found = [estimate_over_seeds(each_seed(run, setting, times=times, metric=metric)) for times in (1, 2, 4)]
     assert all(one is not None and (one.low or 0.0) < 0 < (one.high or 0.0) for one in found)
     return [one.value or 0.0 for one in found if one is not None]
 
@@ -197,6 +199,33 @@ def longer_seen_at_4t() -> float:
     return min(one.detectable or 0.0 for one in found)
 
 
+def at_8192(arm: str) -> float:
+    """The loss of an arm minus that of the control, mean over seeds."""
+    rows = kept_run(ROOT, "far-long-texts").select(
+        arm=arm, reference=CONTROL.name, metric="loss", length=8192
+    )
+    return fmean(row.value or 0.0 for row in rows)
+
+
+def sgd(table: int, column: str) -> list[float]:
+    """The medians of a kept table of Figure 1 with SGD."""
+    kept = kept_table("figure1-paper", table, ROOT)
+    return [float(str(row[kept.columns.index(column)]).split()[0]) for row in kept.rows]
+
+
+def chains(run: str) -> float:
+    [row] = kept_run(ROOT, run).select(task="chains_0", metric="accuracy", bucket=None)
+    return row.value or 0.0
+
+
+def entropy_share() -> float:
+    """The entropy of both views over their Jeffreys divergence, in all steps of cross entropy with YaRN."""
+    texts = [lzma.decompress(file.read_bytes()) for file in kept_files(ROOT / "studies/results/real")]
+    steps = [row for text in texts for row in map(json.loads, text.splitlines()) if "entropy" in row]
+    of = [row for row in steps if (row["setting"], row["arm"]) == (YARN, PLAIN)]
+    return sum(row["entropy"] for row in of) / sum(row["jeffreys"] for row in of)
+
+
 SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
     "findings.md": {
         "YaRN x2 takes SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
@@ -216,6 +245,8 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "SCE goes the other way: {:.2f}.": lambda: [
             correlations()["SCE goes with the rise beyond T, which is length generalization"][1]
         ],
+        "the first part is {:.0f} times the second": lambda: [entropy_share()],
+        "no gain beyond noise, {:+.3f} nats at 2T": lambda: [apart("when-laptop", "CLEX, unsure")],
         "the term adds {:.3f} to {:.3f} nats at 2T": lambda: [
             most(apart(*each) for each in SURE) for most in (min, max)
         ],
@@ -251,7 +282,10 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             100 * (end or 0.0) for end in (far()[0].low, far()[0].high)
         ],
         "p = {:.2f}: promising, not proven": lambda: [far()[1]],
-        "the loss rises by {:.3f} nats at 1,024 tokens": lambda: [far()[2]],
+        "the loss rises by {:.3f} nats at 1,024 tokens. At 8,192 it rises by {:.3f}.": lambda: [
+            far()[2], at_8192(REPEATS.name)
+        ],
+        "at 8,192 tokens is still {:.2f} nats lower than before": lambda: [at_8192("before") - at_8192(REPEATS.name)],
     },
     "a-32k-model.md": {
         "uses text only up to {:,.0f} tokens back": lambda: [used("limit-books-beyond")],
@@ -269,6 +303,25 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "keeps {:.0f} % of what the passage is worth; SmolLM2, whose loss hardly moves, keeps {:.0f} %": lambda: [
             100 * benefit(f"cache-{model}-books-quanto-int4", FARTHEST, "benefit_kept")
             for model in (QWEN, SMOLLM2)
+        ],
+    },
+    "synthetic.md": {
+        "rises to {:,.0f} or more with each of the four encodings; the best constant errs by {:,.0f}.": lambda: [
+            min(sgd(2, "at 50")), sgd(2, "best constant at 50")[0]
+        ],
+        "NoPE errs by {:.4f} at length 50, where 1/2 errs by {:g}.": lambda: [
+            sgd(1, "at 50")[0], sgd(1, "best constant at 50")[0]
+        ],
+        "from {:.0f} to {:.0f} (mean beyond training)": lambda: sgd(3, "beyond training")[:2],
+    },
+    "../definitions/evaluation.md": {
+        "answers {:.2f} of `chains_0` at 512 tokens. At 4,096 it answers {:.2f}": lambda: [
+            chains(f"eval-smollm2-{run}") for run in ("baseline-512", "quarters")
+        ],
+    },
+    "../use/extend.md": {
+        "YaRN by 2 moves the used context of SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
+            used(f"limit-{name}") for name in ("smollm2", "yarn2")
         ],
     },
     "../../README.md": {"uses only the last {:,.0f}": lambda: [used("limit-books-beyond")]},

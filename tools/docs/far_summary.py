@@ -8,7 +8,7 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise_studies.claims import judge, shown_p
 from lengthwise_studies.far.claims import numbers
 from lengthwise_studies.far.studies import NEEDLE, ON_BOOKS, ON_CODE, PARTS, TRACKING
-from lengthwise_studies.paired_claims import Measured, over_seeds
+from lengthwise_studies.paired_claims import Measured, estimate_over_seeds
 from tools.docs.kept_results import kept_run
 
 ASKED = (
@@ -31,7 +31,7 @@ def summary_table(root: Path) -> Table:
         results = kept_run(root, run)
         measures, pair = results.config["measures"], (form.name, control.name)
         answers, right, short = (
-            over_seeds(
+            estimate_over_seeds(
                 [row for row in results.rows if (row.arm, row.reference) == pair and one.is_in(row, 1)]
             )
             for metric, tokens in _SHOWN

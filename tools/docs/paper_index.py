@@ -34,7 +34,6 @@ from lengthwise_studies.paper.agreed import TableRun, judge_runs, number_of
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
-from lengthwise_studies.real import claims as real
 from lengthwise_studies.real.study import REAL
 from tools.docs.kept_results import results_folder, runs_of
 from tools.docs.kept_tables import read_kept
@@ -158,7 +157,7 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
 
 @cache
 def _on_real(root: Path) -> list[Judged]:
-    return real.judged(kept_real(root))
+    return REAL.judged(kept_real(root))
 
 
 @cache

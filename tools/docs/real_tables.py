@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from lengthwise.report.tables import Table
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import shown_p
+from lengthwise_studies.over_seeds import over_seeds
+from lengthwise_studies.paired_claims import by_line
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
-from lengthwise_studies.real.study import LIGHTER, ON_CLEX, ON_YARN
-from lengthwise_studies.real.table import Kept, difference, kept_files, levels, mean_of, read_kept
+from lengthwise_studies.real.kept import kept_files, read_kept
+from lengthwise_studies.real.study import FULL, LIGHTER, ON_CLEX, ON_YARN
 from tools.docs.kept_results import results_folder
 
 YARN, CLEX = ON_YARN.name, ON_CLEX.name
@@ -27,39 +33,55 @@ ASKED = (("needle_multi_key", (0.0, 25.0, 50.0, 75.0)), ("chains_0", (None,)))
 
 
 @cache
-def kept_real(root: Path) -> Kept:
+def kept_real(root: Path) -> Results:
     """What is kept of the real model."""
     return read_kept(kept_files(results_folder(root) / "real"))
 
 
+def of_real(root: Path, arm: str, metric: str, times: float, to: str | None = None, **more: Any) -> list[Row]:
+    """A number of an arm, or its difference from another, at so many T: a row for each seed."""
+    wanted = {"arm": arm, "reference": to, "metric": metric, "length": round(times * FULL.trained)}
+    return rows_with(kept_real(root).rows, **{"depth": None, "context_other": None, **wanted, **more})
+
+
 def perplexity_table(root: Path) -> Table:
     """Perplexity of every arm by length; the number of seeds is in the name."""
-    table = levels(kept_real(root), "perplexity", "perplexity")
-    rows = [(f"{setting}: {arm} ({seeds})", *means) for setting, arm, seeds, *means in table.rows]
-    return Table(columns=["arm (seeds)", *table.columns[3:]], rows=rows)
+    lines = by_line(rows_with(kept_real(root).rows, metric="perplexity", reference=None), lambda row: row.arm)
+    rows = [
+        (
+            f"{arm} ({len({row.seed for row in own})})",
+            *(_mean(of_real(root, arm, "perplexity", times)) for times in FULL.lengths),
+        )
+        for arm, own in lines.items()
+    ]
+    return Table(columns=["arm (seeds)", *(f"{times:g}T" for times in FULL.lengths)], rows=rows)
+
+
+def _mean(rows: Sequence[Row]) -> Cell:
+    """Over the seeds, with the lowest and the highest seed."""
+    values = [row.value for row in rows if row.value is not None]
+    if len(values) < 2:
+        return next(iter(values), None)
+    return Estimate(fmean(values), min(values), max(values))
 
 
 def difference_table(root: Path) -> Table:
     """An arm minus another: the loss, and the loss at each arm's best temperature."""
-    kept = kept_real(root)
     lines = []
     for setting, arm, other, times in SHOWN:
-        length = round(times * kept.trained)
-        cells = []
-        for metric in ("loss", "loss_best_temperature"):
-            place = ("perplexity", metric, length, None)
-            cells.append(difference(kept, (setting, arm), place, to=other))
-        found, tempered = cells
-        assert found is not None
+        one, to = f"{setting}: {arm}", f"{setting}: {other}"
+        over = over_seeds(of_real(root, one, "loss", times, to))
+        tempered = of_real(root, one, "loss_best_temperature", times, to)
+        detectable = over.detectable()
         lines.append(
             (
                 setting,
                 f"{arm} minus {other}",
                 f"{times:g}T",
-                found.together,
-                shown_p(found.p),
-                None if found.detectable is None else f"{found.detectable:#.2g}",
-                None if tempered is None else tempered.together,
+                over.estimate,
+                shown_p(over.p_value()),
+                None if detectable is None else f"{detectable:#.2g}",
+                over_seeds(tempered).estimate if tempered else None,
             )
         )
     columns = ("", "nats per token", "at", "difference", "p", "could be seen", "best temperature")
@@ -68,14 +90,16 @@ def difference_table(root: Path) -> Table:
 
 def answer_table(root: Path) -> Table:
     """Accuracy at T of every arm that was asked: needles by depth, and chains."""
-    kept = kept_real(root)
-    places = [(task, "accuracy", kept.trained, depth) for task, depths in ASKED for depth in depths]
-    arms = [arm for setting, arm in kept.numbers if setting == YARN]
-    columns = ["", *(task if depth is None else f"needle at {depth:g} %" for task, _, _, depth in places)]
+    asked = [(task, depth) for task, depths in ASKED for depth in depths]
+    columns = ["", *(task if depth is None else f"needle at {depth:g} %" for task, depth in asked)]
+    lines = by_line(rows_with(kept_real(root).rows, metric="accuracy", reference=None), lambda row: row.arm)
     rows = [
-        [arm, *(mean_of(found) for found in own)]
-        for arm in arms
-        if all(own := [kept.of((YARN, arm), place) for place in places])
+        [
+            arm.removeprefix(f"{YARN}: "),
+            *(_mean(of_real(root, arm, "accuracy", 1, task=task, depth=depth)) for task, depth in asked),
+        ]
+        for arm in lines
+        if arm.startswith(YARN)
     ]
     return Table(columns=columns, rows=rows)
 

@@ -24,8 +24,8 @@ from lengthwise_studies.paired_claims import (
     Quantity,
     arms_table,
     by_line,
+    estimate_over_seeds,
     first_estimate,
-    over_seeds,
 )
 from lengthwise_studies.skeleton import Part
 
@@ -112,7 +112,7 @@ class FarPart:
                 f"Paired difference from {reference}{by} where no other is named, mean over seeds, "
                 "95 % intervals over seeds and documents"
             )
-            table = arms_table(pairs, which, over_seeds, caption=caption)
+            table = arms_table(pairs, which, estimate_over_seeds, caption=caption)
             found |= {name: table} if table.rows else {}
         for other in dict.fromkeys((reference, *(row.reference for row in compared))):
             name = "differences" if other == reference else f"differences from {other}"

@@ -1,7 +1,6 @@
 """A real model at the paper's geometry, in the form of the paper's tables.
 
-The rows in `studies/results/real` are of the same recipes and claims. They were read from twelve held-out documents,
-of which one is not held out here, and CLEX's arms were asked no questions.
+The rows in `studies/results/real` are of the same recipes, texts and claims. There CLEX's arms were asked nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import CLEX, CONTROLLED, PLAIN, SCE, Adjustment, term
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.rebuttal import TRUNCATION, within
-from lengthwise_studies.paper.sizes import SIZES, TWENTY, loss, loss_against
+from lengthwise_studies.paper.sizes import SIZES, loss, loss_against
 from lengthwise_studies.paper.statements import Setting, claim
 
 LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
@@ -59,7 +58,7 @@ FULL = replace(
     factor=4,
     steps=80,
     followed=(),
-    corpora={"books": TWENTY},
+    corpora={"books": "books-21"},
     lengths=(0.25, 0.5, 1, 2, 4),
     samples=(8, 12, 2),
     question_lengths=(1,),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from scipy.special import betaincinv
 from torch import Tensor
 
+from lengthwise.measure.statistics import students_t
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
@@ -34,7 +35,6 @@ from lengthwise_studies.claims import (
     verdict_table,
 )
 from lengthwise_studies.over_seeds import FEWEST_SEEDS
-from lengthwise_studies.over_seeds import over_seeds as seeds_and_documents
 from lengthwise_studies.synthetic.training import OPTIMIZERS, CellScale, final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
@@ -115,9 +115,8 @@ def over_seeds(values: Sequence[float], *, signed: bool = False) -> Estimate:
     """The mean over seeds with Student's 95 % interval; none with fewer than three."""
     if len(values) < FEWEST_SEEDS:
         return Estimate(fmean(values), signed=signed)
-    # Without a part of documents the quantile is Student's.
-    found = seeds_and_documents([(value, 0.0, 2) for value in values])
-    return Estimate(found.mean, *found.interval, signed=signed)
+    mean, half = fmean(values), students_t(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return Estimate(mean, mean - half, mean + half, signed=signed)
 
 
 def difference(one: Share, other: Share) -> Estimate:

@@ -9,7 +9,7 @@ allow it. The statistics are those of `lengthwise_studies.over_seeds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
@@ -182,6 +182,15 @@ def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate |
     at_least = any(row.at_least for row in rows)
     low, high = (rows[0].ci_low, rows[0].ci_high) if len(values) == 1 else (min(values), max(values))
     return Estimate(fmean(values), low, high, signed=signed, at_least=at_least)
+
+
+def range_of(
+    rows: Iterable[Row], quantity: Quantity, length: int, arm: str, reference: str | None = None
+) -> Estimate | None:
+    """The same of one number of an arm, or of its difference from another, where L is `length` tokens."""
+    own = [row for row in rows if (row.arm, row.reference) == (arm, reference)]
+    wanted = [row for row in own if quantity.is_in(row, length)]
+    return range_over_seeds(wanted, signed=reference is not None)
 
 
 def arms_table(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results
 from lengthwise.training import read_recipe
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paired_claims import range_of
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import Adjustment
 from lengthwise_studies.paper.sizes import Size, inverse_temperature
@@ -28,7 +28,7 @@ def temperatures_table(results: Results) -> Table:
                 continue
             name = setting.arm(arm.name)
             says = "1" if alpha == 0 else f"{1 - 2 * alpha:.1f}" if alpha < 0.5 else "none"
-            rows.append([name, says, *(_measured(results, name, one, size.trained) for one in shown)])
+            rows.append([name, says, *(range_of(results.rows, one, size.trained, name) for one in shown)])
     return Table(
         columns=["", "1 - 2 alpha", *(one.heading for one in shown)],
         rows=rows,
@@ -43,8 +43,3 @@ def _alpha(adjustment: Adjustment, arm: Arm) -> float | None:
         return None
     objective = read_recipe(adjustment.recipe, arm.changes).objective
     return objective.alpha if objective.divergence in ("sce", "entropy") else None
-
-
-def _measured(results: Results, arm: str, quantity: Quantity, length: int) -> Estimate | None:
-    own = [row for row in results.rows if row.arm == arm and row.reference is None]
-    return range_over_seeds([row for row in own if quantity.is_in(row, length)])

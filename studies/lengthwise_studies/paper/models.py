@@ -10,7 +10,7 @@ from lengthwise.report.tables import Estimate
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.paired_claims import Quantity, range_over_seeds
+from lengthwise_studies.paired_claims import Quantity, range_of
 from lengthwise_studies.paper.correlations import Key
 from lengthwise_studies.tiny_models import TinyModel
 
@@ -80,4 +80,4 @@ def lengths_of(results: Results, name: str) -> tuple[int, int]:
 def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | None:
     """The mean over pretraining seeds with the lowest and the highest; None where a model lacks it."""
     trained, _ = lengths_of(results, name)
-    return range_over_seeds([row for row in results.rows if row.arm == name and quantity.is_in(row, trained)])
+    return range_of(results.rows, quantity, trained, name)

@@ -12,7 +12,7 @@ from typing import Any
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, rows_with
 from lengthwise_studies.claims import OTHER
-from lengthwise_studies.paired_claims import range_over_seeds
+from lengthwise_studies.paired_claims import range_of
 from lengthwise_studies.paper.methods import CLEX, CONTROLLED, ENTROPY, PLAIN, SCE
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import SIZES, loss
@@ -93,9 +93,8 @@ def cost_table(results: Mapping[str, Results]) -> Table:
         cells: list[Cell] = [len({row.seed for row in differences})]
         columns[f"{steps:,} steps"] = cells
         for arm, quantity in _COSTS.values():
-            own = [row for row in differences if row.arm == setting.arm(arm)]
-            wanted = [row for row in own if quantity.is_in(row, of.config["size"]["trained"])]
-            cells.append(range_over_seeds(wanted, signed=True))
+            pair = setting.arm(arm), setting.arm(PLAIN)
+            cells.append(range_of(of.rows, quantity, of.config["size"]["trained"], *pair))
     return Table(
         columns=[*columns],
         rows=[*zip(*columns.values(), strict=True)],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.report.drawing import COLORS, Picture, drawn, picture
@@ -19,7 +18,7 @@ from lengthwise_studies.claims import (
     Judged,
     verdict_table,
 )
-from lengthwise_studies.paired_claims import NOTE, Quantity, range_over_seeds
+from lengthwise_studies.paired_claims import NOTE, Quantity, range_of
 from lengthwise_studies.paper.methods import PLAIN, UNTRAINED
 from lengthwise_studies.paper.sizes import PAPER, STEPS, Size, inverse_temperature, loss
 from lengthwise_studies.paper.statements import OURS, Setting
@@ -72,12 +71,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         alike = len({*said.values()}) == 1
         return next(iter(said.values())) if alike else "; ".join(map(": ".join, said.items()))
 
-    def number(quantity: Quantity, arm: str, reference: str | None, sign: int = 1) -> str:
-        own = [row for row in rows if (row.arm, row.reference) == (arm, reference)]
-        own = [row for row in own if quantity.is_in(row, size.trained) and row.value is not None]
-        found = range_over_seeds(
-            [replace(row, value=sign * (row.value or 0)) for row in own], signed=sign < 0
-        )
+    def number(quantity: Quantity, arm: str, reference: str | None = None) -> str:
+        found = range_of(rows, quantity, size.trained, arm, reference)
         return "" if found is None else found.text
 
     lines = [
@@ -108,12 +103,12 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         (
             "plain CE gains at 2T, nats",
             "",
-            each(lambda one: number(loss(2), one.arm(UNTRAINED), one.arm(PLAIN), -1)),
+            each(lambda one: number(loss(2), one.arm(UNTRAINED), one.arm(PLAIN))),
         ),
         (
             "inverse temperature of the start",
             "",
-            each(lambda one: number(inverse_temperature(2), one.arm(UNTRAINED), None)),
+            each(lambda one: number(inverse_temperature(2), one.arm(UNTRAINED))),
         ),
     ]
     columns = dict(zip(("", "the paper", "ours"), zip(*lines, strict=True), strict=True))
@@ -147,7 +142,8 @@ def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
         values = [printed.get((arm, (quantity, steps))) for arm in arms]
         columns[f"{heading}: paper"] = [None if value is None else f"{value:g}" for value in values]
         columns[f"{heading}: ours"] = [
-            _printed_as(quantity, _level(results, arm_after(arm, mark), quantity, size)) for arm in arms
+            _printed_as(quantity, range_of(results.rows, quantity, size.trained, arm_after(arm, mark)))
+            for arm in arms
         ]
     shown = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     note = "Ours: the mean over seeds; in brackets the lowest and the highest seed."
@@ -157,11 +153,6 @@ def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
 
 def _named(quantity: Quantity) -> str:
     return f"perplexity at {quantity.times:g}T" if quantity.task == "perplexity" else quantity.heading
-
-
-def _level(results: Results, arm: str, quantity: Quantity, size: Size) -> Estimate | None:
-    rows = [row for row in results.rows if row.arm == arm and row.reference is None]
-    return range_over_seeds([row for row in rows if quantity.is_in(row, size.trained)])
 
 
 def _printed_as(quantity: Quantity, found: Estimate | None) -> Estimate | None:

@@ -18,7 +18,6 @@ tokens right before the second passage are the same at every distance.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -28,8 +27,6 @@ from pydantic import model_validator
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, check_passage, grouped
 from lengthwise.measure.statistics import Statistic
-from lengthwise.report.drawing import Picture, curve_picture, curves_of
-from lengthwise.results import Row
 from lengthwise.settings import Count, Tokens, Whole
 from lengthwise.text import view
 
@@ -128,18 +125,3 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     rest = np.concatenate([ids[end - (distance - passage) : end], ids[:passage]])
     both = (np.concatenate([first, rest]) for first in (ids[:passage], ids[-passage:]))
     return np.stack([view(whole, 0, distance + passage - 1, bos_id) for whole in both])
-
-
-def recall_by_distance(rows: Sequence[Row]) -> Picture | None:
-    """What a repeated passage is worth to the model, by how far back it is."""
-    chosen = [row for row in rows if row.task == "recall" and row.metric == "benefit" and row.is_headline]
-    return curve_picture(
-        {"": curves_of(chosen, attrgetter("distance"))} if chosen else {},
-        name="recall",
-        title="Benefit of a repeated passage by its distance",
-        across="distance to the first occurrence (tokens)",
-        up="benefit (nats per token)",
-        caption="Loss after a different passage minus loss after the same passage: 0 means that the model does not "
-        "use text that far back. Bands are 95 % intervals over documents.",
-        levels=[0],
-    )

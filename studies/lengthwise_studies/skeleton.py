@@ -6,7 +6,7 @@ A study is data: an instance of `Study`, in its own file, named in the table of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
-from lengthwise.results import Results
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
 from lengthwise_studies.claims import tally
 
 if TYPE_CHECKING:
@@ -76,6 +77,29 @@ class Produced:
 
     page: Path
     tables: list[Table]
+
+
+def computed(
+    kind: str,
+    rows: Callable[[Any], Iterable[Row]],
+    *,
+    model_name: str,
+    notes: Callable[[Any], Sequence[str]] = lambda _: (),
+    **also: Any,
+) -> Callable[..., Results]:
+    """The `run` of a part without training, from rows and notes at a scale; `also` is recorded beside the scale."""
+
+    def run(out: Path | str, scale: Any, *, resume: bool = False, overwrite: bool = False) -> Results:
+        config = {"scale": asdict(scale), **also}
+        with RunFolder(out, kind=kind, config=config, resume=resume, overwrite=overwrite) as folder:
+            if finished := folder.finished:
+                return finished
+            found = {"rows": list(rows(scale)), "notes": list(notes(scale))}
+            results = Results(kind=kind, model_name=model_name, config=config, **found)
+            folder.write_results(results)
+            return results
+
+    return run
 
 
 def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | str | None) -> Any:

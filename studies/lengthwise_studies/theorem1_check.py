@@ -24,8 +24,7 @@ from torch import Tensor
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
-from lengthwise_studies.computed import computed
-from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.skeleton import Part, Study, computed
 
 ERROR, PRINTED, CORRECTED, CONVEX = "squared_error", "printed_bound", "corrected_bound", "convex_bound"
 BROKEN, DRAWN_MODELS = "counterexample", "random models"

@@ -31,10 +31,9 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.claims import judge, verdict_table
-from lengthwise_studies.computed import computed
 from lengthwise_studies.section3.cells import SCALES, Scale
 from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread
-from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.skeleton import Part, Study, computed
 from lengthwise_studies.synthetic.reparameterization import IDENTITY, constant_error
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, count_law
 from lengthwise_studies.synthetic.training import one_thread

@@ -21,7 +21,6 @@ from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity, arms_table
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE, term
 from lengthwise_studies.paper.sizes import PARTS
-from lengthwise_studies.recall import recall_by_distance
 from lengthwise_studies.skeleton import Study
 
 LENGTH = 128
@@ -90,10 +89,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
     plain = [row for row in results.rows if row.reference is None]
     asked = "; ".join(f"{arm.name} ({arm.question})" for arm in EXPERIMENT.arms if arm.question)
-    pictures = (
-        loss_by_length(plain),
-        recall_by_distance(plain),
-    )
+    picture = loss_by_length(plain)
     return [
         Section(
             title="A small controlled study",
@@ -103,7 +99,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "same model with YaRN x4 and no training.",
             ],
             tables=[differences_beside_plain(results, START)],
-            figures=[picture for picture in pictures if picture is not None],
+            figures=[picture] if picture else [],
             notes=results.notes,
         )
     ]

@@ -29,7 +29,7 @@ def _results(seeds: int) -> Results:
 def _by_arm(seeds: int) -> dict[str, list[Cell]]:
     [section] = sections(_results(seeds), Path())
     [table] = section.tables
-    assert len(section.figures) == 2
+    assert len(section.figures) == 1
     assert section.notes == ["a note"]
     return {name: [row[at] for row in table.rows] for at, name in enumerate(table.columns) if at}
 

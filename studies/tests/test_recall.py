@@ -7,11 +7,10 @@ import torch
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Row
-from lengthwise_studies.recall import Recall, recall_by_distance, sequences
+from lengthwise_studies.recall import Recall, sequences
 from tests.measure.conftest import FakeModel, token_documents
 from tests.measure.copying import copying
 from tests.readings import in_memory
-from tests.report import made_rows as made
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "windows": 8}
@@ -99,13 +98,3 @@ def test_bad_logits_name_the_position(documents):
 def test_refused_settings(settings, message):
     with pytest.raises(UsageError, match=message):
         Recall(**settings)
-
-
-def test_the_figure_draws_each_benefit_at_its_distance():
-    rows = [
-        made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
-        for distance, value in ((64, 1.0), (256, 0.5))
-    ]
-    picture = recall_by_distance(rows)
-    assert "m: 1.000 at 64, 0.5000 at 256." in picture.alt
-    assert recall_by_distance([]) is None

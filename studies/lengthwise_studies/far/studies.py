@@ -53,11 +53,6 @@ _JEFFREYS = (*_TRUNCATION, "objective.divergence=jeffreys", "objective.alpha=10"
 TRUNCATION_JEFFREYS = Arm("truncation, Jeffreys", "the paper's views, disagreement alone", _JEFFREYS)
 
 
-def changed(arm: Arm, *changes: str, name: str) -> Arm:
-    """The arm with further changes of its recipe."""
-    return replace(arm, name=name.format(arm.name), changes=(*(arm.changes or ()), *changes))
-
-
 def far_experiment(kind: str, *arms: Arm, **more: Any) -> Experiment:
     """These arms on one recipe, against the control."""
     return Experiment(
@@ -91,7 +86,10 @@ LOSSES = {"lengths": [1024, 2048], "windows": 8}
 
 
 ON_BOOKS = (CONTROL, REPEATS)
-ON_CODE = tuple(changed(arm, "data.corpus=code", name="on code: {}") for arm in ON_BOOKS)
+ON_CODE = tuple(
+    replace(arm, name=f"on code: {arm.name}", changes=(*(arm.changes or ()), "data.corpus=code"))
+    for arm in ON_BOOKS
+)
 _GEMMA: dict[str, Any] = {"model": "gemma3-270m", "changes": ("positions.target_length=32768",)}
 _CODE_NOTE = (
     "Every trained arm: LoRA, {recipe.steps} steps of {recipe.length} tokens of books, or of code where its name "

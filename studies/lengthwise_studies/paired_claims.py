@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Literal
 
 from lengthwise.errors import UsageError
-from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
 from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_RUN, OPPOSITE, OUTSIDE, REPRODUCED, Found
 from lengthwise_studies.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, over_seeds
@@ -225,8 +225,3 @@ def by_line(rows: Sequence[Row], name: Callable[[Row], str | None]) -> dict[str,
         if (line := name(row)) is not None:
             found.setdefault(line, []).append(row)
     return found
-
-
-def first_estimate(rows: Sequence[Row]) -> Estimate | None:
-    """The number of the first row with its interval; None without rows."""
-    return row_estimate(rows[0]) if rows else None

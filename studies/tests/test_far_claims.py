@@ -73,7 +73,7 @@ def test_differences_over_seeds_name_another_reference_and_need_three_seeds() ->
     found.rows += [replace(row, depth=0.0, value=0.5) for row in found.rows if row.length == 7000]
     found.rows += [replace(row, reference=HALF.name, arm=EVERY.name, value=0.1) for row in found.rows]
     tables = PARTS["far-repeats"].tables(found)
-    table, depths = tables["over-seeds"], tables["depths-over-seeds"]
+    table, depths = tables["differences"], tables["differences by depth"]
     pairs = [HALF.name, f"{EVERY.name} minus {HALF.name}"]
     assert column(table, "") == column(depths, "") == pairs
     assert depths.columns == ["", "accuracy at 7,000, depth 0 %"]
@@ -82,7 +82,7 @@ def test_differences_over_seeds_name_another_reference_and_need_three_seeds() ->
         values = [cell.value for cell in cells if isinstance(cell, Estimate)]
         assert values == pytest.approx([mean, 0.1])
     two = replace(found, rows=[row for row in found.rows if row.seed != 2])
-    assert "over-seeds" not in PARTS["far-repeats"].tables(two)
+    assert "differences" not in PARTS["far-repeats"].tables(two)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, part in PARTS.items() if part.claims])
@@ -121,17 +121,15 @@ def test_long_texts_are_judged_at_each_length_by_the_means_that_are_shown() -> N
     arms = (HALF.name, REPEATS.name)
     # No question is asked, so no table has depths, and no arm has a number of its own here.
     tables = part.tables(results(values, *arms, **scale.measures))
-    assert list(tables) == ["verdicts", "arms", "over-seeds", "differences"]
+    assert list(tables) == ["verdicts", "arms", "differences"]
     one = ["reproduced", NOT_DECIDED, OUTSIDE, "reproduced", "reproduced"]
     verdicts = [str(cell).partition(" (could see")[0] for cell in column(tables["verdicts"], "verdict")]
     assert verdicts == one * 2
-    over_seeds, differences = tables["over-seeds"], tables["differences"]
+    differences = tables["differences"]
     columns = ["", *(f"loss at {length:,}" for length in lengths), "loss of key tokens", "used up to"]
-    assert over_seeds.columns == differences.columns == columns
-    assert column(differences, "") == [
-        arm if seed == 0 else f"{arm} (seed {seed})" for seed in range(3) for arm in arms
-    ]
-    assert [cell for row in over_seeds.rows for cell in row[1:]] == column(tables["verdicts"], "ours")
+    assert differences.columns == columns
+    assert column(differences, "") == [*arms]
+    assert [cell for row in differences.rows for cell in row[1:]] == column(tables["verdicts"], "ours")
 
 
 def test_the_picture_by_depth_has_a_panel_for_each_length() -> None:

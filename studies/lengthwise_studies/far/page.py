@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from lengthwise.report.drawing import Picture, curve_picture, curves_of
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
+from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row, rows_with
 from lengthwise_studies.arms import Measures, Scale
 from lengthwise_studies.claims import Claim, judge, rules_table, verdict_table
@@ -21,11 +21,10 @@ from lengthwise_studies.paired_claims import (
     NOTE,
     Measured,
     Paired,
-    Quantity,
     arms_table,
     by_line,
     estimate_over_seeds,
-    first_estimate,
+    range_over_seeds,
 )
 from lengthwise_studies.skeleton import Part
 
@@ -78,64 +77,41 @@ class FarPart:
         ]
 
     def tables(self, results: Results) -> dict[str, Table]:
-        """Every table that the results can fill, by the name that the documentation calls it by.
-
-        The verdicts; every arm; the differences over seeds, also by depth of the longest prompts, and of each seed;
-        the depths at every length.
-        """
-        reference = self.experiment.reference
-        assert reference is not None
-        measures = results.config["measures"]
+        """Every table that the results can fill: the verdicts; every arm and its differences, and these by depth."""
+        reference, measures = self.experiment.reference, results.config["measures"]
         shown, tasks = numbers(measures), tasks_of(measures)
-
-        def by_depth(wanted: Iterable[Quantity]) -> list[Quantity]:
-            return [at_depth(one, depth) for one in wanted for depth in depths_of(measures)]
-
+        asked = [one for one in shown if one.task in tasks]
+        by_depth = [at_depth(one, depth) for one in asked for depth in depths_of(measures)]
         found: dict[str, Table] = {}
         if self.claims:
             judged = judge(self.claims_on(measures), Measured(rows=results.rows))
             found["verdicts"] = verdict_table(judged, caption="What a form has to do", notes=[NOTE])
-        gold = (
-            "; gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
-        )
-        arms = by_line(rows_with(results.rows, reference=None), _arm_and_seed)
-        found["arms"] = arms_table(arms, shown, first_estimate, caption=f"Every arm{gold if tasks else ''}")
-        compared = [row for row in results.rows if row.reference is not None]
-        pairs = by_line(
-            compared,
-            lambda row: row.arm if row.reference == reference else f"{row.arm} minus {row.reference}",
-        )
-        longest = max((one.times or 0 for one in shown if one.task in tasks), default=0)
-        deep = by_depth(one for one in shown if one.task in tasks and one.times == longest)
-        for name, by, which in (("over-seeds", "", shown), ("depths-over-seeds", " by depth", deep)):
-            caption = (
-                f"Paired difference from {reference}{by} where no other is named, mean over seeds, "
-                "95 % intervals over seeds and documents"
-            )
-            table = arms_table(pairs, which, estimate_over_seeds, caption=caption)
-            found |= {name: table} if table.rows else {}
-        for other in dict.fromkeys((reference, *(row.reference for row in compared))):
-            name = "differences" if other == reference else f"differences from {other}"
-            differences = by_line(rows_with(results.rows, reference=other), _arm_and_seed)
-            caption = f"Paired difference from {other}"
-            found[name] = arms_table(differences, shown, first_estimate, caption=caption)
-        for task in tasks:
-            for length in dict.fromkeys(one.times for one in shown if one.task == task):
-                depths = by_depth(
-                    replace(one, heading=name)
-                    for name, metric in (("accuracy", "accuracy"), ("gold", "gold_probability"))
-                    for one in shown
-                    if (one.task, one.metric, one.times) == (task, metric, length)
-                )
-                name = f"depths {length}" if task == tasks[0] else f"depths {length} {task}"
-                caption = f"{task} by depth, at {length:,} tokens"
-                found[name] = arms_table(arms, depths, first_estimate, caption=caption)
-        return found
+
+        def pair(row: Row) -> str | None:
+            other = None if row.reference == reference else row.reference
+            return " minus ".join(filter(None, (row.arm, other))) if row.reference else None
+
+        arms = by_line(rows_with(results.rows, reference=None), lambda row: row.arm)
+        differences = by_line(results.rows, pair)
+        for name, lines, cell, caption in (
+            ("arms", arms, range_over_seeds, "Every arm"),
+            ("differences", differences, _difference, f"Paired difference from {reference}, or from another"),
+        ):
+            found[name] = arms_table(lines, shown, cell, caption=caption, notes=[_CELLS])
+            found |= {f"{name} by depth": arms_table(lines, by_depth, cell, caption=f"{caption}, by depth")}
+        return {name: table for name, table in found.items() if table.rows or name == "arms"}
 
 
-def _arm_and_seed(row: Row) -> str:
-    """The first seed has no number."""
-    return str(row.arm) if row.seed in (None, 0) else f"{row.arm} (seed {row.seed})"
+_CELLS = (
+    "Brackets of an arm hold the lowest and the highest seed, of one seed the 95 % interval over documents. Those of "
+    "a difference are 95 % intervals over seeds and documents. Gold is the right answer's probability among the "
+    "ranked answers, gold loss -log of it (nats)."
+)
+
+
+def _difference(rows: Sequence[Row]) -> Estimate | None:
+    """Over seeds, which need three; of one seed as it is."""
+    return range_over_seeds(rows, signed=True) if len(rows) == 1 else estimate_over_seeds(rows)
 
 
 def depth_pictures(results: Results) -> list[Picture]:

@@ -142,7 +142,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     )
 
 
-def differences_by_position(rows: Sequence[Row]) -> Picture | None:
+def differences_by_position(rows: Sequence[Row], *, name: str = "difference-by-position") -> Picture | None:
     """The mean absolute difference of two sides by position, and the benefit of repeated passages on both."""
     bins = [row for row in rows if row.position is not None and row.metric == "difference"]
     if all(row.position for row in bins):
@@ -167,7 +167,7 @@ def differences_by_position(rows: Sequence[Row]) -> Picture | None:
             apart: difference,
             used: curves_of(sides, attrgetter("distance"), series=[curve.label for curve in difference]),
         },
-        name="difference-by-position",
+        name=name,
         title="B against A, by position and by distance",
         across={apart: "position (tokens)", used: "distance (tokens)"},
         up=NATS,

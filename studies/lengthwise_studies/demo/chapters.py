@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.measure.difference import difference_of_runs
-from lengthwise.report.drawing import Picture, curve_picture, curves_of
-from lengthwise.report.figures import BANDS, NATS, limit_curves, misalignment_parts
+from lengthwise.report.figures import differences_by_position, limit_curves, misalignment_parts
 from lengthwise.report.html import Section
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import row_text, tokens_text
@@ -113,39 +111,23 @@ def _tell_context(here: Path, codes: Mapping[str, int]) -> Section:
 
 def _tell_change(here: Path, codes: Mapping[str, int]) -> Section:
     found = _read(here, _CHANGE)
-    picture = _caches(found)
+    drawn = {
+        label: differences_by_position(found[name].rows, name=f"demo-{name}")
+        for name, label in _CHANGE.items()
+    }
     return Section(
         title="",
         lead=[f"{said(found[name]).sentence} {_GATES[codes[name]]}" for name in _CHANGE],
-        figures=[picture] if picture else [],
+        figures=[
+            replace(one, caption=f"B has a {label}. {one.caption}")
+            for label, one in drawn.items()
+            if one is not None
+        ],
         notes=[
             f"{_size(found['4-bit'], 'pairs of windows')}, the same through every cache.",
             "A cache is read from token 256 on, where the second pass begins. Before, both are equal.",
             "`--fail-use 0.2` stops a build that loses more than a fifth of what a repeated passage is worth.",
         ],
-    )
-
-
-def _caches(found: Mapping[str, Results]) -> Picture | None:
-    """How far each cache is from the model's own by position, and what far passages are worth with each."""
-    rows, own = _labelled(found, _CHANGE), "its own cache"
-    apart = [row for row in rows if row.metric == "difference" and row.position is not None]
-    # Both comparisons have the same side A.
-    worth = [row for row in rows if row.metric == "benefit_b"]
-    worth += [replace(row, model=own) for row in found["4-bit"].rows if row.metric == "benefit_a"]
-    curves = partial(curves_of, series=[*_CHANGE.values(), own])
-    far = "How far apart?\nMean |difference| from its own cache"
-    used = "Is far context used?\nBenefit of a repeated passage"
-    return curve_picture(
-        {far: curves(apart, attrgetter("position_end")), used: curves(worth, attrgetter("distance"))},
-        name="demo-change",
-        title="The same tokens through a smaller cache",
-        across={far: "position (tokens)", used: "distance (tokens)"},
-        up=NATS,
-        caption="How far apart: 0 is equal. Used: what a passage is worth that came before, by how far back; 0 means "
-        f"that it is not used. {BANDS}",
-        share_y=False,
-        levels=[0],
     )
 
 

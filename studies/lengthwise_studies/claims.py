@@ -154,6 +154,14 @@ def decide(
     return Judged(claim=claim, found=found, verdict=verdict, p=p, p_size=p_size, detectable=detectable)
 
 
+def ruled(*rows: tuple[str, str, str, str, Callable[[Any], Decision | None]]) -> list[Claim]:
+    """Claims that rules decide: place, what is said, the paper's number, the rule in words, and what decides."""
+    return [
+        Claim(place=place, says=says, paper=paper, test=Rule(rule, decide))
+        for place, says, paper, rule, decide in rows
+    ]
+
+
 def placed(claims: Iterable[Claim], where: str) -> list[Claim]:
     """The claims as they are judged on one text or setting of several, which is then in their place."""
     return [replace(claim, place=f"{claim.place}, {where}") for claim in claims]

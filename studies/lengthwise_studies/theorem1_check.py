@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row, rows_with
-from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import FAILS, HOLDS, Decision, judge, ruled, verdict_table
 from lengthwise_studies.skeleton import Part, Study, computed
 
 ERROR, PRINTED, CORRECTED, CONVEX = "squared_error", "printed_bound", "corrected_bound", "convex_bound"
@@ -210,45 +210,42 @@ def _grows(results: Results) -> Decision:
 
 
 _NEVER_EXCEEDED = "no error of the counterexample or of a random model exceeds it"
-CLAIMS = tuple(
-    Claim(place=place, says=says, paper=paper, test=Rule(rule, decide))
-    for place, says, paper, rule, decide in (
-        (
-            "Eq. 28-29",
-            "the printed bound holds",
-            "proved",
-            "no test length at which the counterexample's error exceeds the largest printed bound over its views",
-            _printed_holds,
-        ),
-        (
-            "Eq. 28-29, corrected",
-            "the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
-            "ours",
-            _NEVER_EXCEEDED,
-            partial(_holds, CORRECTED),
-        ),
-        (
-            "Eq. 28-29, corrected",
-            "the corrected bound says something beyond the training length",
-            "ours",
-            "at some test length it is below the greatest squared distance of two unit vectors",
-            _vacuous,
-        ),
-        (
-            "identity behind the proof",
-            "the error is at most the mean of near and far errors, weighted by their lengths",
-            "ours",
-            _NEVER_EXCEEDED,
-            partial(_holds, CONVEX),
-        ),
-        (
-            "below Eq. 29",
-            "C1 / C2 grows with the test length",
-            "proved",
-            "the ratio of both bounds rises at every test length",
-            _grows,
-        ),
-    )
+CLAIMS = ruled(
+    (
+        "Eq. 28-29",
+        "the printed bound holds",
+        "proved",
+        "no test length at which the counterexample's error exceeds the largest printed bound over its views",
+        _printed_holds,
+    ),
+    (
+        "Eq. 28-29, corrected",
+        "the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
+        "ours",
+        _NEVER_EXCEEDED,
+        partial(_holds, CORRECTED),
+    ),
+    (
+        "Eq. 28-29, corrected",
+        "the corrected bound says something beyond the training length",
+        "ours",
+        "at some test length it is below the greatest squared distance of two unit vectors",
+        _vacuous,
+    ),
+    (
+        "identity behind the proof",
+        "the error is at most the mean of near and far errors, weighted by their lengths",
+        "ours",
+        _NEVER_EXCEEDED,
+        partial(_holds, CONVEX),
+    ),
+    (
+        "below Eq. 29",
+        "C1 / C2 grows with the test length",
+        "proved",
+        "the ratio of both bounds rises at every test length",
+        _grows,
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from lengthwise.results import Results, rows_with
-from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule
+from lengthwise_studies.claims import FAILS, HOLDS, Decision, ruled
 
 TASKS = ("length", "sum", "mean")
 PRINTED, CORRECTED = "as printed (Eq. 15, 20, 22)", "the paper's table, exact"
@@ -50,35 +50,33 @@ def _is_best(task: str, results: Results) -> Decision:
 
 
 _ORDERS = {"length": "grows as l^2", "sum": "grows as l^2", "mean": "stays bounded"}
-CLAIMS = [
+_EQUATIONS = {"length": "Eq. 15", "sum": "Eq. 20", "mean": "Eq. 22"}
+_OF_OURS = "at every length the errors lie between our bounds, of which each "
+_PRINTED_IS = "the printed error of the {} is that of the paper's own table"
+_LOWEST = "the paper's table has the lowest training loss of the {} with head dimension 1"
+CLAIMS = ruled(
     *(
-        Claim(
-            place="Theorem 2",
-            says=f"the error of the {task} {order}",
-            paper="proved",
-            test=Rule(
-                f"at every length the errors lie between our bounds, of which each {order}",
-                partial(_within_bounds, task),
-            ),
+        (
+            "Theorem 2",
+            f"the error of the {task} {order}",
+            "proved",
+            _OF_OURS + order,
+            partial(_within_bounds, task),
         )
         for task, order in _ORDERS.items()
     ),
     *(
-        Claim(
-            place=place,
-            says=f"the printed error of the {task} is that of the paper's own table",
-            paper="derived",
-            test=Rule("they agree at every length", partial(_as_printed, task)),
-        )
-        for task, place in {"length": "Eq. 15", "sum": "Eq. 20", "mean": "Eq. 22"}.items()
+        (place, _PRINTED_IS.format(task), "derived", "they agree at every length", partial(_as_printed, task))
+        for task, place in _EQUATIONS.items()
     ),
     *(
-        Claim(
-            place="App. B.1",
-            says=f"the paper's table has the lowest training loss of the {task} with head dimension 1",
-            paper="derived",
-            test=Rule("no table of rank 1 has a lower one", partial(_is_best, task)),
+        (
+            "App. B.1",
+            _LOWEST.format(task),
+            "derived",
+            "no table of rank 1 has a lower one",
+            partial(_is_best, task),
         )
         for task in TASKS
     ),
-]
+)

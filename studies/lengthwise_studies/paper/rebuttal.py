@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import HARMLESS, HELPS, OTHER, Claim
-from lengthwise_studies.paired_claims import Paired
+from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 from lengthwise_studies.paper.methods import (
     CLEX,
     CONTROLLED,
@@ -66,6 +67,7 @@ _CLOSE_RANGES = (
     term(FULL, "sce", 0.1, "offsets=[1, {L/2}]", ALL_TOKENS),
 )
 """The rebuttal's narrow range, and Sec. 4.2's reading of the overlap."""
+_RAISES = "e to 0.05 L raises the perplexity"
 _WORSE = "e to 0.05 L does worse than e to L/2"
 RANGES_TABLE = PaperTable(
     name="ranges",
@@ -75,29 +77,19 @@ RANGES_TABLE = PaperTable(
     "takes all tokens that both windows share, Appendix D those with at least L/2 tokens of context.",
     settings=(Setting(adjustment=LONGQLORA, arms=(*CONTROLLED, *_CLOSE_RANGES)),),
     claims=(
-        claim(
-            RANGES,
-            "e to 0.05 L raises the perplexity",
-            loss(2),
-            "higher",
-            CLOSE,
-            paper=(5.87, 5.82),
-            term=OTHER,
-        ),
+        claim(RANGES, _RAISES, loss(2), "higher", CLOSE, paper=(5.87, 5.82), term=OTHER),
         claim(RANGES, _WORSE, loss(2), "higher", CLOSE, SCE, paper=(5.87, 5.77), term=OTHER),
         claim(RANGES, "e to 0.05 L raises LongBench-E", SCORED, "higher", CLOSE, paper=(23.9, 23.4)),
         claim("Sec. 4.2 and App. D", "both readings do the same", loss(2), "same", FULL, SCE),
     ),
 )
 AS_IS, CUT = "as it is", "as it is, last T tokens of prompts"
-_CUT_AS = ("max_length", "truncation")
+_CUT_AS: dict[str, Any] = {"across": ("max_length", "truncation")}
+_NO_TERM: dict[str, Any] = {"term": OTHER}
 TRUNCATION = "Rebuttal, truncation"
 _WHOLE = "on whole prompts the term raises LongBench-E"
-_LABEL_FREE = (
-    "reading 4T tokens, the term lowers the loss",
-    "reading 4T tokens with the term, the loss is below that of the model as it is reading T",
-    "as it is, the model has a lower loss reading T tokens than reading 4T",
-)
+_FARTHER = "reading 4T tokens with the term, the loss is below that of the model as it is reading T"
+_NEARER = "as it is, the model has a lower loss reading T tokens than reading 4T"
 _UNMEASURED = "not measured"
 
 
@@ -106,6 +98,15 @@ _AS_IT_IS = (
     Arm(name=CUT, measures={"eval longbench_e": {"max_length": "T", "truncation": "left"}}),
 )
 """The model without an extension, on whole prompts and on the last T tokens of each."""
+_TRUNCATED: tuple[tuple[str, Quantity, Direction, tuple[str, str], Any, dict[str, Any]], ...] = (
+    (_WHOLE, SCORED, "higher", (SCE, AS_IS), (26.6, 8.9), {}),
+    (f"{_WHOLE} above that of cut ones", SCORED, "higher", (SCE, CUT), (26.6, 18.2), _CUT_AS),
+    ("without it cut prompts do better", SCORED, "higher", (CUT, AS_IS), (18.2, 8.9), _CUT_AS | _NO_TERM),
+    ("reading 4T tokens, the term lowers the loss", loss(4), "lower", (SCE, PLAIN), _UNMEASURED, {}),
+    (_FARTHER, loss_against(4, 1), "lower", (SCE, AS_IS), _UNMEASURED, {}),
+    (_NEARER, loss_against(1, 4), "lower", (AS_IS, AS_IS), _UNMEASURED, _NO_TERM),
+)
+"""What is said, of which number, in which direction and of which two arms, with the paper's numbers."""
 TRUNCATION_TABLE = PaperTable(
     name="truncation",
     label="Rebuttal, truncation",
@@ -114,40 +115,9 @@ TRUNCATION_TABLE = PaperTable(
     "prompts (8.9), and its own model, which has an extension too, on whole prompts (26.6). Without labels: the same "
     "targets with windows of T and of 4T tokens.",
     settings=(Setting(adjustment=CLEX, arms=(*CONTROLLED, *_AS_IT_IS)),),
-    claims=(
-        claim(TRUNCATION, _WHOLE, SCORED, "higher", against=AS_IS, paper=(26.6, 8.9)),
-        claim(
-            TRUNCATION,
-            f"{_WHOLE} above that of cut ones",
-            SCORED,
-            "higher",
-            against=CUT,
-            paper=(26.6, 18.2),
-            across=_CUT_AS,
-        ),
-        claim(
-            TRUNCATION,
-            "without it cut prompts do better",
-            SCORED,
-            "higher",
-            CUT,
-            AS_IS,
-            paper=(18.2, 8.9),
-            across=_CUT_AS,
-            term=OTHER,
-        ),
-        claim(TRUNCATION, _LABEL_FREE[0], loss(4), "lower", paper=_UNMEASURED),
-        claim(TRUNCATION, _LABEL_FREE[1], loss_against(4, 1), "lower", against=AS_IS, paper=_UNMEASURED),
-        claim(
-            TRUNCATION,
-            _LABEL_FREE[2],
-            loss_against(1, 4),
-            "lower",
-            AS_IS,
-            AS_IS,
-            paper=_UNMEASURED,
-            term=OTHER,
-        ),
+    claims=tuple(
+        claim(TRUNCATION, says, of, way, arm, against, paper=paper, **about)
+        for says, of, way, (arm, against), paper, about in _TRUNCATED
     ),
 )
 _WITHIN = {0.25: (6.62, 6.67), 0.5: (6.08, 6.12), 1.0: (5.81, 5.74)}

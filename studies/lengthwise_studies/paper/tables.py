@@ -55,20 +55,13 @@ def at_t(place: str) -> tuple[Claim[Paired], ...]:
     """What tables 2 and 9 say of both corpora; Table 2's numbers on books are those of Table 4."""
     greater = "a greater weight does not always help more"
     known = place == "Table 2"
+    on_pg19: dict[str, Any] = {"of": PG19, "unless": no_second_books}
     losses, scores, more = ((5.88, 6.12), (26.6, 24.7), (6.54, 5.88)) if known else (None, None, None)
     return (
         claim(place, "the term lowers the perplexity", loss(2), "lower", of=BOOKS, paper=losses),
-        claim(
-            place,
-            "the term leaves the perplexity as it is",
-            loss(2),
-            "same",
-            of=PG19,
-            term=HARMLESS,
-            unless=no_second_books,
-        ),
+        claim(place, "the term leaves the perplexity as it is", loss(2), "same", term=HARMLESS, **on_pg19),
         claim(place, "the term raises LongBench-E", SCORED, "higher", of=BOOKS, paper=scores),
-        claim(place, "the term raises LongBench-E", SCORED, "higher", of=PG19, unless=no_second_books),
+        claim(place, "the term raises LongBench-E", SCORED, "higher", **on_pg19),
         claim(place, greater, loss(2), "higher", STRONG, SCE, of=BOOKS, paper=more, term=HARMS),
     )
 
@@ -122,11 +115,9 @@ def _by_weight(alpha: float) -> list[Claim[Paired]]:
     about = HELPS if alpha <= 0.3 else HARMS
     for steps, (score, perplexity) in _BY_WEIGHT[alpha].items():
         plain_score, plain = _BY_WEIGHT[0.0][steps]
-        says, paper = (
-            f"alpha {alpha:g} {VERBS[falls]} the perplexity after {steps} steps",
-            (perplexity, plain),
-        )
-        found.append(claim("Table 4", says, loss(2), falls, arm, paper=paper, steps=steps, term=about))
+        says = f"alpha {alpha:g} {VERBS[falls]} the perplexity after {steps} steps"
+        both = perplexity, plain
+        found.append(claim("Table 4", says, loss(2), falls, arm, paper=both, steps=steps, term=about))
         if steps == 200 and score != plain_score:
             says = f"alpha {alpha:g} {VERBS[rises]} LongBench-E"
             found.append(claim("Table 4", says, SCORED, rises, arm, paper=(score, plain_score), term=about))

@@ -21,7 +21,7 @@ from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import Decision, judge, ruled, verdict_table
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling_study, parity
 from lengthwise_studies.sparsity.coupling_study import TOKENS, CoupledCell, CouplingScale
@@ -151,16 +151,13 @@ _IN_PROOF = "locality is needed in the proof; the text says it can break without
 _APART = "the binomial intervals of local and anywhere do not overlap"
 _SAYS, _LIES = "{} says something about these models", "the error lies below {}"
 _BETTER = "without locality, where the bound is infinite, models err more"
-CLAIMS = [
-    Claim(place=place, says=says, paper=paper, test=Rule(rule, decide))
-    for place, says, paper, rule, decide in (
-        ("Theorem 4.3", _SAYS.format("the bound"), _FIFTH_POWER, _BELOW, partial(_informative, THEOREM)),
-        ("rebuttal", _SAYS.format("the improved bound"), _NO_DECAY, _BELOW, partial(_informative, IMPROVED)),
-        ("Theorem 4.3", _LIES.format("the bound"), _PROVED, _MOST, partial(_kept, THEOREM)),
-        ("rebuttal", _LIES.format("the improved bound"), _OUTLINED, _MOST, partial(_kept, IMPROVED)),
-        ("Theorem 4.3, locality", _BETTER, _IN_PROOF, _APART, _needs_locality),
-    )
-]
+CLAIMS = ruled(
+    ("Theorem 4.3", _SAYS.format("the bound"), _FIFTH_POWER, _BELOW, partial(_informative, THEOREM)),
+    ("rebuttal", _SAYS.format("the improved bound"), _NO_DECAY, _BELOW, partial(_informative, IMPROVED)),
+    ("Theorem 4.3", _LIES.format("the bound"), _PROVED, _MOST, partial(_kept, THEOREM)),
+    ("rebuttal", _LIES.format("the improved bound"), _OUTLINED, _MOST, partial(_kept, IMPROVED)),
+    ("Theorem 4.3, locality", _BETTER, _IN_PROOF, _APART, _needs_locality),
+)
 
 
 def page(scale: ParityScale, found: Outcomes) -> list[Section]:

@@ -24,11 +24,10 @@ from lengthwise_studies.claims import (
     FAILS,
     HOLDS,
     NOT_DECIDED,
-    Claim,
     Decision,
-    Rule,
     judge,
     placed,
+    ruled,
     verdict_table,
 )
 from lengthwise_studies.experiments import Experiment
@@ -115,29 +114,30 @@ def _sizes(numbers: Numbers) -> list[int]:
     return sorted({kept for _, kept in numbers if kept is not None})
 
 
-CLAIMS = [
-    Claim(place="Fig. 2, 6", says=says, paper=paper, test=Rule(rule, decide))
-    for says, paper, rule, decide in (
-        (
-            "a few tokens of the long context predict nearly as well as all of them",
-            "drawn, no number",
-            f"greedy recovers {NEARLY_ALL:.0%} of the gain or more with the largest k (whole interval)",
-            partial(_at_least, "recovered_greedy", NEARLY_ALL),
-        ),
-        (
-            "the same, beyond what choosing by the reported loss recovers from a foreign text",
-            "not considered",
-            f"recovered_net is {MOST:.0%} or more with the largest k (whole interval)",
-            partial(_at_least, "recovered_net", MOST),
-        ),
-        (
-            "which tokens are kept matters",
-            "drawn, no number",
-            "the interval of greedy is above those of random, recent and copies",
-            _above_controls,
-        ),
-    )
-]
+_PLACE = "Fig. 2, 6"
+CLAIMS = ruled(
+    (
+        _PLACE,
+        "a few tokens of the long context predict nearly as well as all of them",
+        "drawn, no number",
+        f"greedy recovers {NEARLY_ALL:.0%} of the gain or more with the largest k (whole interval)",
+        partial(_at_least, "recovered_greedy", NEARLY_ALL),
+    ),
+    (
+        _PLACE,
+        "the same, beyond what choosing by the reported loss recovers from a foreign text",
+        "not considered",
+        f"recovered_net is {MOST:.0%} or more with the largest k (whole interval)",
+        partial(_at_least, "recovered_net", MOST),
+    ),
+    (
+        _PLACE,
+        "which tokens are kept matters",
+        "drawn, no number",
+        "the interval of greedy is above those of random, recent and copies",
+        _above_controls,
+    ),
+)
 
 
 def recovery_table(numbers: Numbers, text: str) -> Table:

@@ -171,3 +171,9 @@ def test_a_run_asks_at_its_end_whether_the_model_is_what_it_was() -> None:
     counts(llama)
     with pytest.raises(UsageError, match="after these texts than before"):
         run(Perplexity(lengths=(16,), windows=12, batch_size=1), in_memory(llama), [tiny_text(400)])
+
+
+def test_autocast_is_refused() -> None:
+    """It moved a tiny model by 0.2 nats, and the record still said float32."""
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(UsageError, match="autocast"):
+        in_memory(tiny_llama()).check_ready(10)

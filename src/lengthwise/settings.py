@@ -44,7 +44,7 @@ def _whole(value: Any) -> Any:
 
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
-"""The dtype of a model's weights; "auto" is the one that they were saved in."""
+"""The dtype of a model's weights; "auto" is that of config.json, or else the one that they were saved in."""
 Whole = Annotated[int, BeforeValidator(_whole)]
 Seed = Annotated[Whole, Ge(0)]
 Count = Annotated[Whole, Ge(1)]
@@ -175,7 +175,7 @@ class Subject(ServerOptions, TextOptions):
     adapter: Annotated[str | None, _WEIGHTS] = None
     """PEFT adapter on top of the model: a folder or a hub id."""
     dtype: Annotated[Dtype, _WEIGHTS] = "auto"
-    """auto (as saved), float32, bfloat16, float16 or float64."""
+    """auto (as config.json says, or as saved), float32, bfloat16, float16 or float64."""
     device: Annotated[str, _NO_ENDPOINT] = "auto"
     """auto (CUDA if there is one), cpu, cuda, cuda:1, ..."""
     device_map: Annotated[Literal["auto", "balanced", "balanced_low_0", "sequential"] | None, _WEIGHTS] = None

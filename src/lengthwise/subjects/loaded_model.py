@@ -290,7 +290,7 @@ def load(
 
     Args:
         name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`).
-        dtype: of the weights; "auto" keeps the one they were saved in.
+        dtype: of the weights; "auto" is that of config.json, or else the one they were saved in.
         device: a torch device; "auto" uses CUDA if there is one.
         adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.

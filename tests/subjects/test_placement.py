@@ -1,13 +1,16 @@
 """Models whose layers lie on several devices, here the processor and the disk, give the numbers of one device."""
 
 import operator
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from transformers.utils.quantization_config import QuantizationMethod
 
 from lengthwise.checkpoints import Head
+from lengthwise.checkpoints.hidden import rounds_together
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import check_splits
 from lengthwise.errors import UsageError
@@ -104,6 +107,15 @@ def test_int8_takes_no_shortcut(untied: str, dtype: Any):
     for losses, branch in zip(found.branches, branches, strict=True):
         alone = model.rows(model.plain_pass(branch.after(ids[0]))).losses(branch.labels)
         assert torch.equal(losses, alone)
+
+
+@pytest.mark.parametrize(("method", "together"), [("gptq", False), ("fp8", False), ("fbgemm_fp8", True)])
+def test_which_methods_round_tokens_together(method: str, together: bool):
+    model: Any = tiny_model("llama-gqa")
+    assert not rounds_together(model)
+    settings = SimpleNamespace(quant_method=QuantizationMethod(method))
+    model.hf_quantizer = SimpleNamespace(quantization_config=settings)
+    assert rounds_together(model) is together
 
 
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):

@@ -48,6 +48,9 @@ def test_stretches_of_several_lengths_or_too_short_are_refused():
         PairCollator(View(4))([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}])
     with pytest.raises(UsageError, match=r"(?s)22.*23"):
         PairCollator(View(16, offsets=(1, 7)))(stretches(2, 22))
+    for nothing in ([], [{}], [{"text": "a"}]):
+        with pytest.raises(UsageError, match=r"no samples|a sample holds"):
+            PairCollator(View(4))(nothing)
 
 
 def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[TokenDocument]):

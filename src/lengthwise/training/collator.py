@@ -138,6 +138,7 @@ class PairCollator:
         if left_out := check_columns(items) - self._named:
             self._named |= left_out
             logger.warning("columns that no window has: %s", ", ".join(sorted(left_out)))
+        require(len(items) > 0, "a batch of no samples", "at least one")
         texts = [tokens_and_targets(item) for item in items]
         geometry, positions = draw = self._draw(items, texts[0][0])
         # [2 views, B, tokens and targets, L]
@@ -204,6 +205,9 @@ def check_has_tokens(columns: Iterable[str]) -> None:
 
 def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     """[2, n]: the tokens of an item, and those that it may predict, -100 for those it may not."""
+    require(
+        "input_ids" in item, f"a sample holds {', '.join(item) or 'nothing'}", "input_ids, as of pair_windows"
+    )
     tokens = targets = _whole(item["input_ids"], "input_ids", least=0)
     for name in ("labels", *MASKS):
         if item.get(name) is None:

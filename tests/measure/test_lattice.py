@@ -243,6 +243,30 @@ def test_rows(model, documents):
     assert not found.partial
 
 
+def running_mean_logits(ids: torch.Tensor) -> torch.Tensor:
+    """A cheap causal model: the prediction depends on the mean of all tokens that were read."""
+    generator = torch.Generator().manual_seed(0)
+    embedding, head = torch.randn(320, 8, generator=generator), torch.randn(8, 320, generator=generator)
+    read = embedding[ids]
+    mean = read.cumsum(dim=1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+    return (0.5 * read + 2 * mean) @ head
+
+
+def test_the_two_estimators_agree_within_their_intervals(fake, make_documents):
+    documents = make_documents([3000] * 12, seed=3)
+    model = fake(running_mean_logits, 320)
+    common = {"lengths": [16], "seed": 5}
+    lattice = headline(measured(model, documents, windows=60, views=4, **common).rows, 16)
+    paper = measured(model, documents, windows=600, estimator="paper", **common)
+    paper = headline(paper.rows, 16)
+    for metric in ("sce", "entropy", "jeffreys", "js", "top1_agreement"):
+        one, other = lattice[metric], paper[metric]
+        spread = math.hypot(one.ci_high - one.ci_low, other.ci_high - other.ci_low) / 2
+        assert abs(one.value - other.value) < spread, metric
+        # The test can fail: the interval is narrow enough to tell a wrong law of the lengths.
+        assert spread < 0.25 * one.value, metric
+
+
 @pytest.mark.parametrize("bos_id", [None, 7])
 def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, bos_id):
     length, starts = 24, (1, 4, 11)

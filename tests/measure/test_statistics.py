@@ -67,6 +67,23 @@ def test_students_t_in_closed_form(t: float):
     assert students_t(1 - two_sided_p(t, 5) / 2, 5) == pytest.approx(t, rel=1e-3)
 
 
+@pytest.mark.parametrize(("documents", "windows"), [(7, 4), (30, 3)])
+def test_coverage_on_clustered_data(documents: int, windows: int):
+    """Documents differ by more than their windows do; the mean of the law is 2."""
+    rng = np.random.default_rng(1)
+    hits, simulations = 0, 200
+    for _ in range(simulations):
+        of_document = rng.normal(2.0, 1.0, size=documents)
+        records = [
+            (f"d{d}", [rng.normal(of_document[d], 0.5), 1.0])
+            for d in range(documents)
+            for _ in range(windows)
+        ]
+        row = estimate(statistic(records))
+        hits += row.ci_low <= 2.0 <= row.ci_high
+    assert 0.88 <= hits / simulations <= 0.99
+
+
 @pytest.mark.parametrize("documents", [2, 3, 5, 8, 16])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_few_documents_cover_as_many_do(documents: int, skewed: bool):

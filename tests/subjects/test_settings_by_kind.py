@@ -54,7 +54,9 @@ def subject_of(folder, tmp_path, monkeypatch, request) -> Callable[[Kind], Subje
             request.addfinalizer(lambda: server.__exit__(None, None, None))
             return Subject(model=stub.url, tokenizer=str(folder))
         if kind == "llama.cpp":
-            library = MagicMock(**{"llama_model_n_ctx_train.return_value": 4096})
+            library = MagicMock(
+                **{"llama_model_n_ctx_train.return_value": 4096, "llama_model_meta_val_str.return_value": -1}
+            )
             monkeypatch.setitem(sys.modules, "llama_cpp", library)
             monkeypatch.setattr(LlamaCpp, "_loaded", gpu_is_refused)
             (tmp_path / "model.gguf").touch()

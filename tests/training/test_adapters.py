@@ -13,7 +13,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import quantization_config
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.subjects import load
+from lengthwise.subjects import LoadedModel, load
 from lengthwise.testing import save_tiny_model
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
@@ -32,6 +32,15 @@ LONGQLORA: dict[str, Any] = {
     "objective": {"alpha": 0.1, "divergence": "sce"},
     "steps": 3,
     "optimizer": {"learning_rate": 0.02},
+}
+PEFT = {
+    "dora": {"r": 2, "use_dora": True},
+    "ia3": {
+        "config": "IA3Config",
+        "target_modules": ["k_proj", "down_proj"],
+        "feedforward_modules": ["down_proj"],
+    },
+    "adaption-prompt": {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2},
 }
 
 
@@ -131,6 +140,16 @@ def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base
     assert gradients[0].abs().min() > 0
 
 
+@pytest.mark.parametrize("name", PEFT)
+def test_any_method_of_peft_trains_with_the_objective(make: Make, shared: Path, tmp_path: Path, name: str):
+    recipe = make(adapter=PEFT[name], steps=3, optimizer={"learning_rate": 0.05})
+    lines = run(recipe, tmp_path / "run")
+    assert lines[-1]["grad_norm"] > 0
+    base = load(str(shared / "model"))
+    adapted: LoadedModel = load(str(shared / "model"), adapter=str(tmp_path / "run" / "model"))
+    assert (logits(adapted.model) - logits(base.model)).abs().max() > 1e-3
+
+
 def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
     recipe = make(
         extend={"method": "clex", "factor": 4.0, "original_length": 8},
@@ -193,8 +212,9 @@ def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
     recipe = make(adapter={"modules_to_save": ["embedings"]})
     with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):
         add_adapter(load_for_training(recipe).model, recipe.adapter)
-    prompt = {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2}
-    clex = make(extend={"method": "clex", "factor": 4.0, "original_length": 8}, adapter=prompt)
+    clex = make(
+        extend={"method": "clex", "factor": 4.0, "original_length": 8}, adapter=PEFT["adaption-prompt"]
+    )
     with pytest.raises(UsageError, match="AdaptionPrompt"):
         add_adapter(load_for_training(clex).model, clex.adapter)
 

@@ -86,8 +86,9 @@ class Weights:
     def proofs(self) -> Proofs:
         """Which shortcuts it was seen to take without a difference, with the attention kernel in use."""
         kernel = str(getattr(self.config, "_attn_implementation", None))
-        never = _TOGETHER if rounds_together(self.model) else None
-        return self._proofs.setdefault(kernel, Proofs(never=never))
+        if kernel not in self._proofs:
+            self._proofs[kernel] = Proofs(never=_TOGETHER if rounds_together(self.model) else None)
+        return self._proofs[kernel]
 
     def may_continue(self, shortcut: str) -> bool:
         """Whether a shortcut that continues a text from its cache may be tried."""

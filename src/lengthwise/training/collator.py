@@ -205,9 +205,6 @@ def check_has_tokens(columns: Iterable[str]) -> None:
 
 def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     """[2, n]: the tokens of an item, and those that it may predict, -100 for those it may not."""
-    require(
-        "input_ids" in item, f"a sample holds {', '.join(item) or 'nothing'}", "input_ids, as of pair_windows"
-    )
     tokens = targets = _whole(item["input_ids"], "input_ids", least=0)
     for name in ("labels", *MASKS):
         if item.get(name) is None:

@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda at: measured(at, KEYS.model_copy(update={"evaluator": "n"}), other=str(at / "n")),
         "name one",
     ),
-    "a field of a text without columns": (lambda at: load_corpus(f"{at}/t", text_field="body"), "columns"),
+    "a field of a text without columns": (lambda at: load_corpus(f"{at}/t", text_field="body"), "text_field"),
 }
 
 

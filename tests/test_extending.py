@@ -96,7 +96,7 @@ def test_the_tests_of_every_example_are_run_and_pass(outcomes: dict[str, dict[st
     assert len(tests) == 5
     assert all(list(each) == ["passed"] for each in tests), tests
     # The battery; every gradient with every head.
-    assert tests[0]["passed"] >= 9
+    assert tests[0]["passed"] >= 8
     assert tests[1]["passed"] >= 30
 
 

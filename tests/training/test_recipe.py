@@ -113,7 +113,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"adapter": {"config": "LoraConfi"}}, ("peft has no LoraConfi", "did you mean 'LoraConfig'")),
     ({"adapter": {"rank": 3}}, ("LoraConfig", "'rank'")),
     ({"adapter": {"lora_dropout": float("nan")}}, ("lora_dropout = nan",)),
-    ({"shifted_sparse": 1}, ("group = 1",)),
+    ({"shifted_sparse": 1}, ("shifted_sparse = 1",)),
     ({"extend": {"method": "yarn", "factor": 2, "options": {"beta_fats": 3}}}, ("beta_fats", "beta_fast")),
 ]
 

@@ -25,7 +25,7 @@ Everything in lengthwise that has a name: what commands, recipes and functions a
 these tables, with what is installed on your machine. An unknown name is an error that names the nearest valid one.
 
 [Measurements](#measurements) · [Estimators](#estimators) · [Models](#models) · [Texts](#texts) · [Tasks](#tasks) ·
-[Rope methods](#rope-methods) · [Position samplers](#position-samplers) · [Attention](#attention) · [Views](#views) ·
+[Rope methods](#rope-methods) · [Position samplers](#position-samplers) · [Views](#views) ·
 [Divergences](#divergences) · [Recipes](#recipes) · [Studies](#studies)
 """
 

@@ -17,6 +17,7 @@ from lengthwise.report.tables import (
     cell_text,
     difference_table,
     display_of,
+    fitted,
     in_order,
     questions,
     rows_table,
@@ -100,6 +101,16 @@ def test_long_texts_may_wrap() -> None:
     html = render_page("T", "", [Section(title="S", tables=[table])])
     assert '<td class="text" data-label="short" data-value="x">' in html
     assert '<td class="long"' in html
+
+
+def test_a_wide_table_is_laid_out_in_parts_that_fit_and_loses_no_cell() -> None:
+    rows = [["p", "c", *range(7)], ["q", "", *range(7, 14)], ["r", "", *range(14, 18), None, "", None]]
+    first, second = fitted(Table(columns=["place", "claim", *"abcdefg"], rows=rows, caption="C", notes=["n"]))
+    assert (first.columns, second.columns) == (["place, claim", *"abcd"], ["place, claim", *"efg"])
+    assert first.rows == [["p: c", 0, 1, 2, 3], ["q", 7, 8, 9, 10], ["r", 14, 15, 16, 17]]
+    assert second.rows == [["p: c", 4, 5, 6], ["q", 11, 12, 13]]
+    assert [(part.caption, part.notes) for part in (first, second)] == [("C", ()), ("", ["n"])]
+    assert fitted(TABLE) == [TABLE]
 
 
 def terminal(table: Table, width: int) -> str:

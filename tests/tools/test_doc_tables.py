@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.paper.sizes import LAPTOP
-from tools.docs.doc_tables import _fitted, _without_folders, generated, keep, pages, show
+from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
 from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
 from tools.docs.task_tables import answers_by_depth
 
@@ -121,15 +120,3 @@ def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
         ["depth 50 %", None, 0.25],
         ["all depths", 1.0, 0.5],
     ]
-
-
-def test_a_wide_table_is_laid_out_in_parts_that_fit_and_loses_no_cell() -> None:
-    rows = [["p", "c", *range(7)], ["q", "", *range(7, 14)], ["r", "", *range(14, 18), None, "", None]]
-    first, second = _fitted(
-        Table(columns=["place", "claim", *"abcdefg"], rows=rows, caption="C", notes=["n"])
-    )
-    assert (first.columns, second.columns) == (["place, claim", *"abcd"], ["place, claim", *"efg"])
-    assert first.rows == [["p: c", 0, 1, 2, 3], ["q", 7, 8, 9, 10], ["r", 14, 15, 16, 17]]
-    assert second.rows == [["p: c", 4, 5, 6], ["q", 11, 12, 13]]
-    assert [(part.caption, part.notes) for part in (first, second)] == [("C", ()), ("", ["n"])]
-    assert _fitted(first) == [first]

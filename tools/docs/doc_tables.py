@@ -18,7 +18,6 @@ from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables o
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
@@ -30,7 +29,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
-from lengthwise.report.tables import MOST_COLUMNS, Table, cell_text
+from lengthwise.report.tables import Table, fitted
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, read_results
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
@@ -136,45 +135,13 @@ def generated(text: str, root: Path) -> str:
         name, arguments = match[2], shlex.split(match[3])
         if name not in MAKERS:
             raise UsageError(f"no generated table {name!r}", expected=nearest(name, MAKERS))
-        parts = _fitted(MAKERS[name](root, *arguments))
+        parts = fitted(MAKERS[name](root, *arguments))
         return match[1] + "\n".join(map(to_markdown, parts)) + match[4]
 
     def code(match: re.Match[str]) -> str:
         return f"{match[1]}```python\n# {match[3]}\n{(root / match[2]).read_text()}```\n{match[4]}"
 
     return _CODE.sub(code, _PART.sub(made, text))
-
-
-def _fitted(table: Table) -> list[Table]:
-    """The table in parts of at most `MOST_COLUMNS` columns.
-
-    Its first columns, if they are names, are joined into one while it has more. The others then take turns: every
-    part has the first column, as many of the others as the next part, and the rows that have anything there.
-    """
-    while len(table.columns) > MOST_COLUMNS and all(
-        isinstance(row[1], str) and "[" not in row[1] for row in table.rows
-    ):
-        rows = [(": ".join(filter(None, map(cell_text, row[:2]))), *row[2:]) for row in table.rows]
-        first = ", ".join(filter(None, table.columns[:2]))
-        table = replace(table, columns=[first, *table.columns[2:]], rows=rows)
-    others = len(table.columns) - 1
-    if others < MOST_COLUMNS:
-        return [table]
-    size = math.ceil(others / math.ceil(others / (MOST_COLUMNS - 1)))
-    starts = range(1, others + 1, size)
-    return [
-        Table(
-            columns=[table.columns[0], *table.columns[start : start + size]],
-            rows=[
-                [row[0], *row[start : start + size]]
-                for row in table.rows
-                if any(cell not in (None, "") for cell in row[start : start + size])
-            ],
-            caption=table.caption if start == starts[0] else "",
-            notes=table.notes if start == starts[-1] else (),
-        )
-        for start in starts
-    ]
 
 
 def pages(root: Path) -> list[Path]:

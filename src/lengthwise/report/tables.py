@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lengthwise.measure.measurement import About
@@ -124,6 +124,38 @@ def cell_text(cell: Cell) -> str:
     """A cell as plain text: `6.897 [6.812, 6.983]`, `1024`, `0.5`, or nothing for None."""
     cell = Estimate(cell) if isinstance(cell, float) else cell
     return "" if cell is None else cell.text if isinstance(cell, Estimate) else str(cell)
+
+
+def fitted(table: Table) -> list[Table]:
+    """The table in parts of at most `MOST_COLUMNS` columns.
+
+    Its first columns, if they are names, are joined into one while it has more. The others then take turns: every
+    part has the first column, as many of the others as the next part, and the rows that have anything there.
+    """
+    while len(table.columns) > MOST_COLUMNS and all(
+        isinstance(row[1], str) and "[" not in row[1] for row in table.rows
+    ):
+        rows = [(": ".join(filter(None, map(cell_text, row[:2]))), *row[2:]) for row in table.rows]
+        first = ", ".join(filter(None, table.columns[:2]))
+        table = replace(table, columns=[first, *table.columns[2:]], rows=rows)
+    others = len(table.columns) - 1
+    if others < MOST_COLUMNS:
+        return [table]
+    size = math.ceil(others / math.ceil(others / (MOST_COLUMNS - 1)))
+    starts = range(1, others + 1, size)
+    return [
+        Table(
+            columns=[table.columns[0], *table.columns[start : start + size]],
+            rows=[
+                [row[0], *row[start : start + size]]
+                for row in table.rows
+                if any(cell not in (None, "") for cell in row[start : start + size])
+            ],
+            caption=table.caption if start == starts[0] else "",
+            notes=table.notes if start == starts[-1] else (),
+        )
+        for start in starts
+    ]
 
 
 def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:

@@ -173,7 +173,12 @@ def test_a_run_asks_at_its_end_whether_the_model_is_what_it_was() -> None:
         run(Perplexity(lengths=(16,), windows=12, batch_size=1), in_memory(llama), [tiny_text(400)])
 
 
-def test_autocast_is_refused() -> None:
+def test_autocast_is_said() -> None:
     """It moved a tiny model by 0.2 nats, and the record still said float32."""
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(UsageError, match="autocast"):
-        in_memory(tiny_llama()).check_ready(10)
+    spec, text = Perplexity(lengths=(16,), windows=4), [tiny_text(400)]
+    plain = run(spec, in_memory(tiny_llama()), text)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = run(spec, in_memory(tiny_llama()), text)
+    assert any("under autocast, in bfloat16" in note for note in cast.notes)
+    assert not any("autocast" in note for note in plain.notes)
+    assert cast.rows[0].value != plain.rows[0].value

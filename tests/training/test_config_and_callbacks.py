@@ -96,6 +96,24 @@ def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocume
         AlignmentConfig(str(tmp_path), alpha=-1, **SETTINGS)
 
 
+def test_a_callback_measures_in_the_precision_of_the_trainer(
+    documents: Sequence[TokenDocument], tmp_path: Path
+):
+    """Autocast, which the notes name."""
+    text, spec = [tiny_text(300, seed=seed) for seed in range(2)], Perplexity(lengths=(32,), windows=2)
+    ours = trainer(documents, AlignmentConfig(str(tmp_path), **SETTINGS | {"bf16": True}, save_strategy="no"))
+    last = ours.args.max_steps
+    ours.add_callback(MeasureCallback(ours, spec, text, every=last))
+    ours.train()
+    [logged] = [entry for entry in ours.state.log_history if "eval_perplexity/loss@32" in entry]
+    ours.model.eval()
+    with ours.accelerator.autocast():
+        again = run(spec, (ours.model, ours.processing_class), text)
+    value = next(row.value for row in again.rows if row.metric == "loss" and row.is_headline)
+    assert logged["eval_perplexity/loss@32"] == value
+    assert any("under autocast, in bfloat16" in note for note in again.notes)
+
+
 def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[TokenDocument], tmp_path: Path):
     text = [tiny_text(300, seed=seed) for seed in range(2)]
 

@@ -172,7 +172,10 @@ class LoadedModel(Weights):
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only. Proves the head."""
-        head, extension = self.head, self.extension
+        head, extension, remarks = self.head, self.extension, list(self.remarks)
+        if torch.is_autocast_enabled(self.device.type):
+            cast = str(torch.get_autocast_dtype(self.device.type)).removeprefix("torch.")
+            remarks.append(f"It is measured under autocast, in {cast}.")
         return {
             "name": self.name,
             "source": self.source,
@@ -190,7 +193,7 @@ class LoadedModel(Weights):
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
-            "remarks": self.remarks,
+            "remarks": remarks,
         }
 
 

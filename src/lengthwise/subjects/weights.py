@@ -142,15 +142,8 @@ class Weights:
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def check_ready(self, tokens: int) -> None:
-        """Raise UsageError if it has no positions for `tokens` tokens, or is in training mode or under autocast."""
+        """Raise UsageError if the model has no positions for `tokens` tokens, or is in training mode."""
         check_positions_fit(self.max_positions, tokens, name=self.name)
-        if torch.is_autocast_enabled(self.device.type):
-            problem = (
-                f"{self.name} is measured under autocast, which rounds otherwise than its dtype {self.dtype}"
-            )
-            raise UsageError(
-                problem, fix="measure outside of torch.autocast, or load the model in that dtype"
-            )
         for part, module in self.model.named_modules():
             if module.training:
                 where = f" (its part {part})" if part else ""

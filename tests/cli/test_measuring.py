@@ -73,7 +73,7 @@ def test_a_run_folder_is_read_again_continued_and_redone(lengthwise, command, tm
     assert readme.startswith(f"# lengthwise {command[0]}: {printed['model_name']} (finished)\n")
     assert readme.endswith("".join(f"- {note}\n" for note in printed["notes"]))
 
-    # Torn within the fourth sample it goes on, to the same numbers.
+    # The log ends within the fourth sample. The resumed run gives the same numbers.
     (folder / "results.json").unlink()
     lines = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "samples.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:10])

@@ -225,9 +225,7 @@ def load_corpus(
         skip_unreadable=skip_unreadable,
         text_tokens=text_tokens,
     )
-    path = named_path(spec, what="the text")
-    # No module for the names of texts where a path is given.
-    embedded = None if "/" in spec else _embedded().get(spec)
+    path, embedded = named_path(spec, what="the text"), _embedded(spec)
     if embedded is not None:
         how.check_used(spec, "an embedded text", {"split"})
         wanted: Split = split or "test"
@@ -250,17 +248,22 @@ def load_corpus(
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)
     if "/" in spec or known:
         raise MissingError(f"there is no file or folder {spec}", fix="check the path")
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
     raise UsageError(
         f"unknown corpus {spec!r}: it is not embedded and there is no such path",
-        expected=nearest(spec, _embedded()),
+        expected=nearest(spec, EMBEDDED_CORPORA),
         fix="give a file, a folder or hf://owner/name",
     )
 
 
-def _embedded() -> dict[str, dict[str, Any]]:
+def _embedded(spec: str) -> dict[str, Any] | None:
+    """The text of this name. What has a dot or a slash is no such name."""
+    if "." in spec or "/" in spec:
+        return None
     from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
-    return EMBEDDED_CORPORA
+    return EMBEDDED_CORPORA.get(spec)
 
 
 def as_corpus(text: TextLike, **how: Any) -> Corpus:

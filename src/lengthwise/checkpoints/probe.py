@@ -31,28 +31,32 @@ TOLERANCE = {
 
 SmolLM2-135M, read on from its cache, differs by 7e-7, 0.002 and 0.027 in float32, float16 and bfloat16.
 """
-_ROWS = 4096
 _BLOCK = 16
+_AT_ONCE_VALUES = 1 << 24
 _TINY = torch.finfo(torch.float64).tiny
 
 
 def differs(found: Tensor, expected: Tensor, *, product: bool = False) -> str | None:
     """`by ... of its size where ... is rounding`, if two computations of the same numbers [T, ..., d] differ by more.
 
-    Of one `product`, rounding is a share of the largest value. Of a whole pass it is also a share of a row's own size
+    That of a whole pass, or of one `product`. Rounding is a share of the largest value, and of each row's own size
     (sum |found - expected| / sum |expected|): one of SmolLM2's 576 dimensions reaches 53, and hides the others, near
-    0.6. That share is the mean of 16 rows, or an eighth of one row's: 16 bits send single tokens to another expert.
+    0.6. A row's share is the mean of 16 rows, or an eighth of its own: 16 bits send single tokens to another expert.
     What is NaN, or the same infinity, in both is equal.
     """
     assert found.shape == expected.shape
-    # A few rows at a time: in float64, the hidden states of a long text are large.
-    parts = [_apart(*pair) for pair in zip(found.split(_ROWS), expected.split(_ROWS), strict=True)]
+    pairs = found.flatten(0, -2), expected.flatten(0, -2)
+    # Whole blocks, of few values: in float64, logits of a long text are large.
+    at_once = _BLOCK * max(1, _AT_ONCE_VALUES // (_BLOCK * found.shape[-1]))
+    parts = [_apart(*pair) for pair in zip(*(each.split(at_once) for each in pairs), strict=True)]
+    difference, size = torch.stack([sizes for sizes, _ in parts]).amax(0)
+    rows = torch.cat([shares for _, shares in parts])
     # Zeros that should be zeros have no size.
-    sizes = torch.stack([size.amax(0) for size, _ in parts]).amax(0)
-    shares = [sizes[0] / sizes[1].clamp(min=_TINY)]
-    if not product:
-        rows = torch.cat([share for _, share in parts])
-        shares += [each for block in rows.split(_BLOCK) for each in (block.mean(), block.max() / 8)]
+    shares = [
+        difference / size.clamp(min=_TINY),
+        rows.max() / 8,
+        *(block.mean() for block in rows.split(_BLOCK)),
+    ]
     share = torch.stack(shares).max().item()
     allowed = TOLERANCE.get(expected.dtype, TOLERANCE[torch.float32])[not product]
     # NaN is no less.
@@ -60,12 +64,12 @@ def differs(found: Tensor, expected: Tensor, *, product: bool = False) -> str | 
 
 
 def _apart(found: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest difference and the largest finite value of each row [N, 2]; the share of its size [N]."""
+    """Of rows [N, d] the largest difference and the largest finite value [2]; the share of its size of each [N]."""
     one, other = found.double(), expected.double()
     same = (one == other) | (one.isnan() & other.isnan())
-    difference = (one - other).abs().masked_fill_(same, 0).flatten(0, -2)
-    size = other.abs().masked_fill_(~other.isfinite(), 0).flatten(0, -2)
-    largest = torch.stack([difference.amax(-1), size.amax(-1)], dim=1)
+    difference = (one - other).abs_().masked_fill_(same, 0)
+    size = other.abs().masked_fill_(~other.isfinite(), 0)
+    largest = torch.stack([difference.max(), size.max()])
     return largest.cpu(), (difference.sum(-1) / size.sum(-1).clamp(min=_TINY)).cpu()
 
 
@@ -77,26 +81,30 @@ def check_blind(
     *,
     name: str,
     dtype: torch.dtype | None = None,
+    product: bool = False,
 ) -> None:
     """Compare the first `size` rows of a text with those of its beginning, which is read alone.
 
     `text` are its tokens [1, T], `rows` [T, ...] what `run` gives for them, as [1, T, ...], in one pass. Numbers that
     are kept more finely than they are computed are compared in `dtype`. UsageError where they differ by more than
-    rounding: rows change with the tokens that follow them, or each time.
+    rounding (`product`: that of `differs`): rows change with the tokens that follow them, or each time.
     """
 
     def first(rows: Tensor) -> Tensor:
         return rows[:size] if dtype is None else rows[:size].to(dtype)
 
-    if differs(first(run(text[:, :size])[0]), first(rows)) is None:
+    def apart(found: Tensor, expected: Tensor) -> bool:
+        return differs(first(found), first(expected), product=product) is not None
+
+    if not apart(run(text[:, :size])[0], rows):
         return
     # In one shape, kernels round alike.
     length = text.shape[1]
     other = torch.cat([text[:, :size], text[:, :1].expand(1, length - size)], dim=1)
-    again = first(run(text)[0])
-    if differs(first(run(other)[0]), again) is None:
+    again = run(text)[0]
+    if not apart(run(other)[0], again):
         return
-    if differs(first(run(text)[0]), again) is not None:
+    if apart(run(text)[0], again):
         raise unrepeatable(name, length)
     where = f"in a text of {length:,} tokens"
     raise UsageError(
@@ -114,7 +122,7 @@ def check_causal(model: nn.Module) -> None:
     run, name = partial(all_logits, model), f"a {type(unwrap(model)).__name__}"
     dtype = torch.bfloat16 if rounds_together(model) else next(model.parameters()).dtype
     for place in {1, text.shape[1] - 1} - {0}:
-        check_blind(text, run(text)[0], run, place, name=name, dtype=dtype)
+        check_blind(text, run(text)[0], run, place, name=name, dtype=dtype, product=True)
 
 
 def check_default_positions(model: nn.Module) -> None:

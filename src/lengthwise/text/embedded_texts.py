@@ -142,6 +142,6 @@ EMBEDDED_CORPORA: dict[str, dict[str, Any]] = {
 }
 """The texts that need no download, by name: what they are, and the command that installs their packages.
 
-A document is in the test split if its id begins with a prefix in `held_out`. `read` takes a function that selects ids.
-It returns the documents by id, and the number left out for each reason.
+A document is in the test split if its id begins with a prefix in `held_out`. `read` takes a function that selects
+ids. It returns the documents by id, and the number left out for each reason.
 """

@@ -65,6 +65,19 @@ def test_a_path_gives_what_generate_computes(kind: str, read: str) -> None:
         torch.testing.assert_close(found.losses[-len(expected) :], expected.double(), rtol=1e-5, atol=1e-5)
 
 
+def test_behind_the_switch_each_token_is_that_of_a_plain_pass() -> None:
+    """With every version, of which older ones generate otherwise: all is read again with the other frequencies."""
+    model = in_memory(made("phi3"))
+    model.path = reading_path(Subject(model="tiny", read="decode=20"))
+    [found] = model.read([Reading(tokens=IDS[:-1], labels=IDS[1:])])
+    # Behind the first of them a cache is continued, with keys of the same frequencies.
+    for length in range(SWITCH + 1, len(IDS)):
+        with torch.no_grad():
+            logits = made("phi3")(torch.from_numpy(IDS[None, :length]), use_cache=False).logits[0, -1]
+        expected = -logits.double().log_softmax(-1)[int(IDS[length])]
+        assert found.losses[length - 1] == pytest.approx(expected.item(), abs=1e-5)
+
+
 def test_a_named_cache_that_transformers_drops_is_refused() -> None:
     model = in_memory(made("phi3"))
     model.path = reading_path(Subject(model="tiny", read="decode=40", kv_cache="full"))

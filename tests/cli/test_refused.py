@@ -77,6 +77,8 @@ LENGTHS = {
         for words in (
             "measure {model} --lengths 64",
             "ppl {model} --lengths 64",
+            "ppl {model} --lengths 64 512",
+            "measure {model} --lengths 64 512",
             "limit {model} --max-length 256 --reference 32",
             "longppl {model} --max-length 96 --short 32 --stride 32",
             "eval {model} needle_single --lengths 250 --mode likelihood",

@@ -216,7 +216,7 @@ class _Prepared:
         for each in self.models:
             each.check_ready(self.longest)
             if not self.measurement.writes:
-                check_chunk(each.path.chunk or 0, self.longest)
+                check_chunk(each.path.chunk or 0, min(item.longest for item in self.items))
         self.measurement.check_models(self.model, self.other, self.items)
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:

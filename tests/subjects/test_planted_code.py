@@ -75,9 +75,12 @@ def from_3(model: Any) -> None:
     embeddings(lambda _, states: states + table(places[0]).detach())(model)
 
 
-def from_3_without_a_token(model: Any) -> None:
-    from_3(model)
-    logits(lambda found, _: found.index_fill(-1, torch.tensor([7]), -torch.inf))(model)
+def from_3_without_a_token(banned: float) -> Callable[[Any], None]:
+    def plant(model: Any) -> None:
+        from_3(model)
+        logits(lambda found, _: found.index_fill(-1, torch.tensor([7]), banned))(model)
+
+    return plant
 
 
 def next_from(row: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -122,7 +125,8 @@ PLANTED: dict[str, tuple[Callable[[Any], Any], ReadingPath, str]] = {
     "it sees the next token from row 330 on": (embeddings(next_from(330)), WHOLE, "later token in a text of 600"),
     "it sees the next token behind a cache": (next_behind_a_cache(1), CHUNKS, "later token in a text of 60 tokens"),
     "and deep in a text alone": (next_behind_a_cache(300), CHUNKS, "later token in a text of 60 tokens"),
-    "it counts so, and bans a token": (from_3_without_a_token, WHOLE, "than without positions"),
+    "it counts so, and bans a token": (from_3_without_a_token(-torch.inf), WHOLE, "than without positions"),
+    "it bans it by a large number": (from_3_without_a_token(-1e9), WHOLE, "than without positions"),
     "an expert is full with some texts": (embeddings(full), WHOLE, "side by side, with some texts alone"),
 }  # fmt: skip
 

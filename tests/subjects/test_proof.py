@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -91,3 +92,24 @@ def test_one_large_dimension_hides_no_difference(dtype: torch.dtype) -> None:
         (others, one, alone, torch.full_like(rows, torch.nan)), (False, True)
     ):
         assert differs(found.to(dtype), rows.to(dtype), product=product) is not None
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("banned", [-1e5, -1e9, -3e38, 1e9, -math.inf])
+def test_a_token_that_is_banned_hides_no_difference(banned: float, dtype: torch.dtype) -> None:
+    """By a number or by minus infinity, in one row or in all: the other logits are compared as without it."""
+    generator = torch.Generator().manual_seed(0)
+    # float16 ends at 65504.
+    value = banned if math.isinf(banned) else max(min(banned, torch.finfo(dtype).max), torch.finfo(dtype).min)
+    for where in (slice(None), slice(7, 8)):
+        rows, others = torch.randn(2, 40, 64, generator=generator, dtype=torch.float64)
+        rounded = rows * (1 + torch.finfo(dtype).eps * torch.randn(rows.shape, generator=generator))
+        other = rows.clone()
+        rows[where, 3] = rounded[where, 3] = others[where, 3] = value
+        other[where, 3] = 0.0 if math.isinf(value) else value / 2
+        for product in (False, True):
+            equal, *unlike = (
+                differs(each.to(dtype), rows.to(dtype), product=product) for each in (rounded, others, other)
+            )
+            assert equal is None
+            assert None not in unlike

@@ -52,6 +52,20 @@ def gemma(**changed: Any) -> Folder:
     return config("gemma3-text", layers=["sliding_attention", "full_attention"], **changed)
 
 
+def stored_in(digits: torch.dtype, **changed: Any) -> Folder:
+    """The model in a file of such numbers, of which config.json says something else."""
+
+    def write(path: Path) -> dict[str, Any]:
+        folder = rewritten(saved(tiny_model("llama-gqa"), path / "m"), **changed)
+        file = Path(folder) / "model.safetensors"
+        save_file(
+            {name: each.to(digits) for name, each in load_file(file).items()}, file, metadata={"format": "pt"}
+        )
+        return {"model": folder}
+
+    return write
+
+
 def stored(change: Callable[[torch.Tensor], torch.Tensor], place: str = "layers.0.mlp.up_proj") -> Folder:
     """The model with other numbers in one weight of its file."""
 
@@ -249,6 +263,9 @@ SAID: dict[str, tuple[Folder, str]] = {
     ),
     "a layer of zeros": (stored(torch.zeros_like), "1 hold one number alone: 'model.layers.0.mlp.up_proj.weight'"),
     "one number in a matrix": (stored(lambda value: torch.full_like(value, 0.02)), "hold one number alone"),
+    "files that are rounded": (config(dtype="bfloat16"), "more digits than bfloat16, in which config.json"),
+    "files of the other 16 bits": (stored_in(torch.float16, dtype="bfloat16"), "--dtype float32 rounds none"),
+    "files of 64 bits": (stored_in(torch.float64, dtype="float32"), "--dtype float64 rounds none"),
     "an adapter that is taken away": (adapted(lora_alpha=-16), "scales the adapter by -8 (odd scale)"),
     "an adapter that drowns the model": (adapted(lora_alpha=10**9), "odd scale"),
     "a pattern that names no layer": (adapted(alpha_pattern={"k_prj": 4}), "alpha_pattern for k_prj"),

@@ -25,7 +25,13 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.checkpoints.probe import gives_numbers
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.checkpoints.rope_check import Fault, fault, rotaries
-from lengthwise.checkpoints.written_settings import file_faults, other_tokenizer, settings_of, unread
+from lengthwise.checkpoints.written_settings import (
+    file_faults,
+    other_tokenizer,
+    rounded_weights,
+    settings_of,
+    unread,
+)
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.text.tokens import other_beginning
 
@@ -70,6 +76,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
             raise UsageError("an adapter is checked in its model", fix="leave --config-only out")
         model, tokenizer = model_skeleton(read_config(resolved)), read_tokenizer(resolved)
         head, computes = "not known without weights", True
+        rounded = list[str]()
         with quiet_transformers():
             for parent, place, old in find_rotary(model):
                 # On the meta device a module has no values.
@@ -77,7 +84,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     else:
         model, tokenizer, _ = load_weights(name, adapter=adapter)
         proof = find_head(model)
-        computes = gives_numbers(model)
+        computes, rounded = gives_numbers(model), rounded_weights(model, resolved.source)
         head = "yes" if isinstance(proof, Head) else f"no, full logits: {proof.reason}"
     report, base = _report(model, adapter, resolved.source), unwrap(model)
     faults, notes = report.pop("faults"), report.pop("notes")
@@ -93,7 +100,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     if LENGTH in rope and not any(each.get(LENGTH) for each in sections):
         notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
     faults += file_faults(resolved.source, text, tokenizer) + _unlike_its_file(name, text)
-    notes += other_tokenizer(tokenizer, adapter)
+    notes += rounded + other_tokenizer(tokenizer, adapter)
     if not computes:
         fix = "check the weights; those of 16 bits may overflow: load them with dtype float32"
         faults.append(

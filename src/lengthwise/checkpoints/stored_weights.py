@@ -24,9 +24,12 @@ from lengthwise.checkpoints.rope_check import alike_in_16_bits, plain_ways
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
 
-PLAIN = {"F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16"}
-"""What weights are kept in that need no scale, as safetensors and torch name it."""
 _NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+PLAIN = {
+    **dict(zip(("F64", "F32", "F16", "BF16"), _NUMBERS, strict=True)),
+    **{str(dtype).removeprefix("torch."): dtype for dtype in _NUMBERS},
+}
+"""What weights are kept in that need no scale, as safetensors and torch name it."""
 _SCALE = re.compile("scale|absmax|SCB", re.IGNORECASE)
 _WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
 """Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""

@@ -129,7 +129,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         )
     check_finite(adapted, f"the adapter {adapter}", besides=base)
     for file in folder.glob("adapter_model.*"):
-        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN | _COUNTS]:
+        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN.keys() | _COUNTS]:
             raise UsageError(
                 f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
                 expected="weights in 16 or 32 bits: nothing reads scales of an adapter",

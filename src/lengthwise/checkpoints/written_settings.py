@@ -8,16 +8,18 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
+from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
-from lengthwise.checkpoints.resolve import checkpoint_file, quiet_transformers, read_tokenizer
+from lengthwise.checkpoints.resolve import checkpoint_file, from_source, quiet_transformers, read_tokenizer
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
+from lengthwise.checkpoints.stored_weights import PLAIN, kinds_in, weight_files
 from lengthwise.errors import shown
 from lengthwise.files import read_json
 from lengthwise.text.tokens import added_tokens
@@ -44,12 +46,7 @@ def file_faults(source: str | None, text: Any, tokenizer: Any) -> list[Fault]:
 
 def settings_of(source: str | None, file: str) -> dict[str, Any]:
     """What a file of a model says of its text part, as it is written: transformers passes over keys."""
-    if source is None:
-        return {}
-    location, _, revision = source.rpartition("@")
-    if not location or Path(source).exists():
-        location, revision = source, "main"
-    found = checkpoint_file(location, file, revision=revision, local_files_only=True)
+    found = None if source is None else from_source(source).file(file)
     raw = {} if found is None else read_json(found, expected="settings")
     return raw.get("text_config") or raw
 
@@ -93,6 +90,32 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
             if not any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in layers)
         ]
     return found
+
+
+def rounded_weights(model: Any, source: str | None) -> list[str]:
+    """A sentence on tensors that files keep with more digits than a model has that was loaded in the dtype auto."""
+    base = unwrap(model)
+    if source is None or getattr(base, "hf_quantizer", None) is not None:
+        return []
+    made = {name: tensor.dtype for name, tensor in base.state_dict().items()}
+    stored = [each for file in weight_files(from_source(source)) for each in kinds_in(file)]
+    prefix, finer = base.base_model_prefix, list[torch.dtype]()
+    for name, kind in stored:
+        places = name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")
+        own = next((made[place] for place in places if place in made), base.dtype)
+        kept = PLAIN.get(kind)
+        if kept is not None and own.is_floating_point and torch.finfo(kept).eps < torch.finfo(own).eps:
+            finer.append(kept)
+    if not finer:
+        return []
+    made_in, whole = (
+        str(base.dtype).removeprefix("torch."),
+        "float64" if torch.float64 in finer else "float32",
+    )
+    return [
+        f"Of {len(stored)} tensors in its files {len(finer)} have more digits than {made_in}, in which config.json "
+        f"has them loaded: --dtype {whole} rounds none."
+    ]
 
 
 def other_tokenizer(tokenizer: Any, adapter: str | None) -> list[str]:

@@ -23,6 +23,7 @@ from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.checkpoints.probe import differs, probe_tokens
+from lengthwise.checkpoints.written_settings import rounded_weights
 from lengthwise.errors import UsageError
 from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import Dtype, Subject
@@ -311,4 +312,6 @@ def load(
     model, tokenizer, source = load_weights(**locals())
     loaded = LoadedModel(model, tokenizer, name_or_path, source, adapter)
     loaded.check_faults()
+    if dtype == "auto":
+        loaded.remarks.extend(rounded_weights(model, source))
     return loaded

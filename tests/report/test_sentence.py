@@ -81,3 +81,25 @@ def test_both_limits_with_their_intervals() -> None:
 
 def test_a_run_without_an_answer_names_no_numbers() -> None:
     assert said(results_of([Row(model="m", task="limit", metric="loss", value=1.0)], "limit")).numbers == ()
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected", "more"),
+    [
+        ((3.2, 3.1, 2.9), ", 0.300 lower than at 32 tokens.", []),
+        ((3.2, 3.0, 3.4), ", 0.200 higher than at 32 tokens.", ["It is lowest at 64 tokens: 3.000."]),
+        ((3.2, 3.2, 3.2), ", as at 32 tokens.", []),
+        ((3.2, 3.3, 3.2 + 1e-9), ", as at 32 tokens.", []),
+        ((3.2, 3.3, 3.2 - 1e-9), ", as at 32 tokens.", []),
+        ((3.2, 3.1, 3.2 + 1e-9), ", as at 32 tokens.", ["It is lowest at 64 tokens: 3.100."]),
+    ],
+)  # fmt: skip
+def test_losses_that_are_printed_alike_are_neither_higher_nor_lower(losses, expected, more) -> None:
+    about: Any = {"model": "m", "task": "perplexity", "metric": "loss"}
+    rows = [
+        made.estimate(loss, 0.0, length=length, **about)
+        for length, loss in zip((32, 64, 128), losses, strict=True)
+    ]
+    found = said(results_of(rows, "ppl"))
+    assert found.sentence.endswith(f" nats per token{expected}")
+    assert found.more == more

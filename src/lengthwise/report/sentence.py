@@ -188,9 +188,13 @@ def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     text = f"at {last.length} tokens the loss is {row_text(last)} nats per token"
     text += f" (perplexity {_value(perplexities[-1])})" if perplexities else ""
     if first is not last:
-        change = (last.value or 0.0) - (first.value or 0.0)
-        text += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
-    more = [] if best is last else [f"It is lowest at {best.length} tokens: {_value(best)}."]
+        change = f"{(last.value or 0.0) - (first.value or 0.0):+.3f}"
+        sign, size = change[0], change[1:]
+        than = "higher than" if sign == "+" else "lower than"
+        text += f", {size} {than} at" if float(size) else ", as at"
+        text += f" {first.length} tokens"
+    # What is printed alike is not lower.
+    more = [f"It is lowest at {best.length} tokens: {_value(best)}."] if _value(best) != _value(last) else []
     return _Said(text, [last, *perplexities[-1:]], more)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Collection, Iterable
+from numbers import Integral
 from typing import Any
 
 THRESHOLD_CROSSED = 4
@@ -84,6 +85,16 @@ def require(holds: bool, problem: str, expected: str) -> None:
     """Raise UsageError unless `holds`."""
     if not holds:
         raise UsageError(problem, expected=expected)
+
+
+def require_integer(
+    name: str, value: Any, *, low: int, high: int | None = None, unit: str = "tokens"
+) -> None:
+    """Raise UsageError unless a value is an integer in low .. high; True is no number."""
+    limits = f"an integer of at least {low}" if high is None else f"an integer in {low} .. {high}"
+    integer = isinstance(value, Integral) and not isinstance(value, bool)
+    in_range = integer and value >= low and (high is None or value <= high)
+    require(in_range, f"{name} is {shown(value)}", f"{limits} ({unit})")
 
 
 def reason(error: BaseException) -> str:

@@ -156,7 +156,7 @@ def test_a_normalizer_of_zero_is_right_for_nothing(objective):
     assert output.misalignment == 0
 
 
-@pytest.mark.parametrize("chunk_size", [0, -3])
+@pytest.mark.parametrize("chunk_size", [0, -3, 1.5, "64", True])
 def test_a_chunk_has_pairs(chunk_size):
     with pytest.raises(UsageError, match=f"chunk_size .*{chunk_size}"):
         problem().fused(alpha=0.3, chunk_size=chunk_size)

@@ -63,12 +63,16 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     **{
         f"{what} of {n}": (call, str(n))
-        for n in (0, -1)
+        for n in (0, -1, "64", 1.5, True)
         for what, call in {
             "windows": lambda documents, n=n: sample_windows(documents, n),
             "a sampler's window": lambda documents, n=n: WindowSampler(documents).window(0, n),
             "a count": lambda documents, n=n: sample_windows(documents, 20, count=n),
         }.items()
+    },
+    **{
+        f"an EOS of {n}": (lambda documents, n=n: pack_documents(documents, eos_id=n), str(n))
+        for n in (-1, 1.5, "2", True)
     },
     "a packing without EOS": (lambda documents: pack_documents(documents, eos_id=None), "(?i)eos"),
     "a view beyond the text": (lambda _: view(np.arange(20), 5, 20, None), r"5.*25.*20"),

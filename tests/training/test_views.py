@@ -263,7 +263,11 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         name: [partial(position_sampler, "skip", {name: value})]
         for name, value in {"skips": 0, "max_gap": 0, "shifted": 1.5, "share": -0.1, "spread": "wide"}.items()
     },
-    "offsets": [partial(View, 16, offsets=offsets) for offsets in ((-1, 3), (3, 1), (0, 17))],
+    "length": [partial(View, length) for length in ("64", None, 1.5, True, 0, -1, [64], 10**30)],
+    "offsets": [
+        partial(View, 16, offsets=offsets)
+        for offsets in ((-1, 3), (3, 1), (0, 17), (3,), (1, 2, 3), ("1", 3), (0.5, 3), (True, 3))
+    ],
     "min_context": [partial(View, 16, min_context=least) for least in (-1, 16, 4.0, True)],
 }
 

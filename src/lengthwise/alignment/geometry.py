@@ -15,13 +15,12 @@ tokens; its prediction is about the token after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import require
+from lengthwise.errors import require_integer
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ class PairGeometry:
     min_context: int | None = None
 
     def __post_init__(self) -> None:
-        _require_integer("length", self.length, low=1, high=None)
-        _require_integer("offset", self.offset, low=0, high=self.length)
+        require_integer("length", self.length, low=1)
+        require_integer("offset", self.offset, low=0, high=self.length)
         if self.min_context is None:
             object.__setattr__(self, "min_context", self.length // 2)
-        _require_integer("min_context", self.min_context, low=0, high=self.length)
+        require_integer("min_context", self.min_context, low=0, high=self.length)
 
     @property
     def paired_positions(self) -> int:
@@ -98,10 +97,3 @@ def next_token_labels(tokens: Tensor) -> Tensor:
     labels = torch.full_like(tokens, NO_LABEL)
     labels[..., :-1] = tokens[..., 1:]
     return labels
-
-
-def _require_integer(name: str, value: Any, *, low: int, high: int | None) -> None:
-    limits = f"an integer of at least {low}" if high is None else f"an integer in {low} .. {high}"
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    in_range = integer and value >= low and (high is None or value <= high)
-    require(in_range, f"{name} is {value!r}", f"{limits} (tokens)")

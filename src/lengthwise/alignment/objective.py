@@ -15,7 +15,7 @@ from lengthwise.alignment.chunked import fused_objective
 from lengthwise.alignment.divergences import NO_LABEL, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.errors import UsageError, require
+from lengthwise.errors import UsageError, require, require_integer
 from lengthwise.machine import whole
 
 
@@ -180,7 +180,8 @@ def alignment_loss(
     head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)
     _check_head(hidden_long, head_weight, autocast=autocast)
-    require(chunk_size is None or chunk_size >= 1, f"chunk_size is {chunk_size}", "pairs of rows, 1 or more")
+    if chunk_size is not None:
+        require_integer("chunk_size", chunk_size, low=1, unit="pairs of rows")
     hidden, labels = (hidden_long, hidden_short), (labels_long, labels_short)
     counts = _check_rows(hidden, labels, vocabulary=len(head_weight), geometry=geometry)
     compute_dtype = head_weight.dtype

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import UsageError, require
+from lengthwise.errors import UsageError, require_integer
 from lengthwise.text.tokens import MoreText, TokenDocument
 
 
@@ -43,7 +43,8 @@ def sample_windows(
         UsageError: no document is long enough, or there are fewer than `count` windows.
         MoreText: the same of a part of a text.
     """
-    require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
+    if count is not None:
+        require_integer("the number of windows", count, low=1, unit="windows")
     longest = max((len(document.ids) for document in documents), default=0)
     more = getattr(documents, "more", False)
     if more and longest < length:
@@ -81,7 +82,7 @@ def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]
 
 def check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
     """Raise UsageError unless a document, of which the longest has so many tokens, holds a window of this length."""
-    require(length >= 1, f"the length of windows is {length}", "at least 1")
+    require_integer("the length of windows", length, low=1)
     if longest < length:
         part = getattr(documents, "part", "")
         raise UsageError(
@@ -142,6 +143,7 @@ def pack_documents(
         raise UsageError(
             "packing needs an EOS token, and the tokenizer has none", fix="train without packing"
         )
+    require_integer("eos_id", eos_id, low=0, unit="a token")
     parts: list[NDArray[np.int32]] = []
     for index in np.random.default_rng([seed, 3]).permutation(len(documents)):
         parts += [documents[index].ids, np.array([eos_id], dtype=np.int32)]

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import UsageError, require, require_known
+from lengthwise.errors import UsageError, require, require_integer, require_known
 from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked, options_of
 
@@ -114,14 +114,18 @@ class View:
         require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
         begin = "none: both views begin at the same token"
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
-        first, last = offsets or (0, 0)
-        require(0 <= first <= last <= length, f"offsets {offsets}", f"0 <= first <= last <= {length}")
-        fits = min_context is None or (type(min_context) is int and 0 <= min_context < length)
-        require(fits, f"min_context {min_context!r}", f"an integer in 0 .. {length - 1}")
+        require_integer("length", length, low=1, high=10**8)
+        if offsets is not None:
+            for each in offsets:
+                require_integer(f"one of offsets {offsets}", each, low=0, high=length)
+            in_order = len(offsets) == 2 and offsets[0] <= offsets[1]
+            require(in_order, f"offsets {offsets}", f"0 <= first <= last <= {length}")
+        if min_context is not None:
+            require_integer("min_context", min_context, low=0, high=length - 1)
         kind = options_of(plant_repeat) if name == "repeat" else Settings
         self.options = dict(checked(kind, options or {}, source=f"the options of {name} views"))
         self.length, self.name, self.positions = length, name, positions
-        self.offsets = (0, 0) if name != "truncation" else None if offsets is None else (first, last)
+        self.offsets = (0, 0) if name != "truncation" else None if offsets is None else (*offsets,)
         self.min_context = min_context
         self.draw(0, [0])
 

@@ -6,7 +6,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.text import WindowSampler, pack_documents, resolve_bos, sample_windows, view
+from lengthwise.text import WindowSampler, pack_documents, resolve_bos, sample_windows, view, windows
 from tests.tiny_folders import writing
 
 
@@ -37,6 +37,13 @@ def test_prefix_property_and_determinism(numbered):
         ]
     starts = {seed: [w.start for w in sample_windows(numbered, 20, seed=seed)] for seed in (5, 6)}
     assert starts[5] != starts[6]
+
+
+def test_few_windows_of_many_documents_are_drawn_from_those_alone(numbered, monkeypatch: pytest.MonkeyPatch):
+    drawn, slots = list[str](), windows._slots
+    monkeypatch.setattr(windows, "_slots", lambda own, *how: drawn.append(own.id) or slots(own, *how))
+    found = sample_windows(numbered * 1000, 20, count=6)
+    assert sorted(drawn) == sorted(each.document_id for each in found)
 
 
 def test_windows_of_a_document_do_not_depend_on_the_others(numbered):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,22 +53,26 @@ def sample_windows(
         raise MoreText
     check_length(documents, length, longest)
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
-    slots = {index: _slots(documents[index], length, seed) for index in order}
-    places = [
-        (documents[index], int(slots[index][turn]))
-        for turn in range(max(map(len, slots.values())))
-        for index in order
-        if turn < len(slots[index])
-    ]
-    if more and (count is None or count > len(places)):
+    sizes = [len(document.ids) // length for document in documents]
+    fitting = sum(sizes)
+    if more and (count is None or count > fitting):
         raise MoreText
-    if count is not None and count > len(places) and not allow_fewer:
+    if count is not None and count > fitting and not allow_fewer:
         raise UsageError(
-            f"{count} windows of {length} tokens do not fit: the text holds {len(places)} without overlap",
+            f"{count} windows of {length} tokens do not fit: the text holds {fitting} without overlap",
             fix="use fewer windows, a shorter length, or more text",
         )
+    # Those of documents that give a window alone: a text may have 300,000.
+    slots = cache(lambda index: _slots(documents[index], length, seed))
+    places = (
+        (documents[index], int(slots(index)[turn]))
+        for turn in range(max(sizes))
+        for index in order
+        if turn < sizes[index]
+    )
     return [
-        Window(document.id, start, document.ids[start : start + length]) for document, start in places[:count]
+        Window(document.id, start, document.ids[start : start + length])
+        for document, start in islice(places, count)
     ]
 
 
@@ -74,8 +80,6 @@ def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]
     # Seeded by the document's id, so its slots do not depend on other documents.
     rng = np.random.default_rng([seed, 1, zlib.crc32(document.id.encode())])
     slots, slack = divmod(len(document.ids), length)
-    if slots == 0:
-        return np.empty(0, dtype=np.int64)
     phase = rng.integers(slack + 1)
     return phase + length * rng.permutation(slots)
 

@@ -1,5 +1,6 @@
 """What llama.cpp gives, against transformers; `make check-llamacpp` runs this where llama-cpp-python is installed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 pytest.importorskip("llama_cpp")
 
 from lengthwise.checkpoints import extend
+from lengthwise.checkpoints.llama_cpp_keys import OBEYED
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import run
 from lengthwise.measure.comparison import Comparison, comparison_of_kept
@@ -85,6 +87,45 @@ def test_longrope_is_that_of_the_text_s_own_length(tmp_path: Path, monkeypatch: 
         torch.testing.assert_close(found, own, atol=ROUNDING, rtol=0)
 
 
+@pytest.mark.parametrize("key", OBEYED)
+def test_a_key_that_is_not_obeyed_changes_nothing_and_is_named(key: str, tmp_path: Path):
+    checkpoint = made("llama", "yarn" if "yarn" in key else "default")
+    keys = scaling_keys(checkpoint)
+    plain, with_it = (
+        side(write_gguf(tmp_path / name, checkpoint, tiny_tokenizer(), more=more), **EXACT)
+        for name, more in {"plain.gguf": keys, "x.gguf": keys | {key: 16 if "window" in key else 7.5}}.items()
+    )
+    torch.testing.assert_close(losses(with_it), losses(plain), rtol=0, atol=0)
+    assert plain.describe()["remarks"] == []
+    assert key in " ".join(with_it.describe()["remarks"])
+
+
+def test_a_key_that_is_obeyed_changes_numbers_and_is_not_named(tmp_path: Path):
+    found = []
+    for cap in (5.0, 50.0):
+        checkpoint = made("gemma2", final_logit_softcapping=cap)
+        model = side(write_gguf(tmp_path / "x.gguf", checkpoint, tiny_tokenizer()), **EXACT)
+        assert model.describe()["remarks"] == []
+        found.append(losses(model))
+    assert (found[0] - found[1]).abs().mean() > 0.05
+
+
+@pytest.mark.parametrize("path", [{}, {"read": "decode=40"}])
+def test_attention_to_later_tokens_is_refused(path: dict[str, Any], tmp_path: Path):
+    more = {"attention.causal": False}
+    file = write_gguf(tmp_path / "x.gguf", made("llama"), tiny_tokenizer(), more=more)
+    with pytest.raises(UsageError, match="before it"):
+        side(file, **path).check_ready(50)
+
+
+def test_divisors_of_the_file_stay_beside_another_scaling(tmp_path: Path):
+    checkpoint = made("llama", "llama3")
+    file = write_gguf(tmp_path / "x.gguf", checkpoint, tiny_tokenizer(), more=scaling_keys(checkpoint))
+    model = side(file, **EXACT, rope_scaling="none")
+    torch.testing.assert_close(losses(model), losses(in_memory(checkpoint)), atol=ROUNDING, rtol=0)
+    assert "rope_freqs.weight" in " ".join(model.describe()["remarks"])
+
+
 def test_a_quantized_cache_is_worse_the_fewer_its_bits(file: Path):
     plain = losses(tiny())
     apart = [
@@ -117,7 +158,9 @@ def test_sides_kept_apart_are_compared_as_together(file: Path):
 
 def test_other_ids_of_llama_cpp_itself_are_refused(file: Path, tmp_path: Path):
     assert side(file).ids_of("the old queen walks.") == tiny_tokenizer()("the old queen walks.").input_ids
-    other = write_gguf(tmp_path / "x.gguf", tiny().model, tiny_tokenizer(), merges_reversed=True)
+    merges = json.loads(tiny_tokenizer().backend_tokenizer.to_str())["model"]["merges"]
+    more = {"tokenizer.ggml.merges": [" ".join(pair) for pair in reversed(merges)]}
+    other = write_gguf(tmp_path / "x.gguf", tiny().model, tiny_tokenizer(), more=more)
     with pytest.raises(UsageError, match="other ids"):
         run(Comparison(lengths=(128,), windows=1), tiny(), TEXTS, other=side(other))
     with pytest.raises(UsageError, match="other ids"):

@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "heads that differ by layer": ({"attention.head_count_kv": [2, 1]}, (), "num_key_value_heads"),
     "attention to later tokens": ({"attention.causal": False}, (), "attention.causal"),
     "a key that nobody knows": ({"attention.sharpness": 2.0}, (), "attention.sharpness"),
-    "one part of several": ({"split.count": 2}, (), "split.count"),
+    "one part of several": ({"split.count": 2}, (), "in 2 parts"),
     "YaRN that shrinks": (
         {"rope.scaling.type": "yarn", "rope.scaling.factor": 0.5},
         (),

@@ -26,6 +26,9 @@ class FakeLlamaCpp:
             raise AttributeError(name)
         return lambda *_: SimpleNamespace()
 
+    def llama_model_has_encoder(self, _: Any) -> bool:
+        return False
+
     def llama_log_callback(self, function: Any) -> Any:
         return function
 

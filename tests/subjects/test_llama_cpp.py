@@ -103,7 +103,7 @@ def test_two_sides_are_compared_exactly_as_the_second_is_read(size, first, monke
 def test_texts_that_are_read_side_by_side(room: int, monkeypatch: pytest.MonkeyPatch):
     """Its one cache holds one text: a text that gives way is read to its end, or once more where that is too much."""
     monkeypatch.setattr("lengthwise.subjects.rows.chunk_rows", lambda *_: 7)
-    monkeypatch.setattr("lengthwise.subjects.llama_cpp.HELD_BYTES", room)
+    monkeypatch.setattr("lengthwise.subjects.llama_cpp_stream.HELD_BYTES", room)
     model = in_memory()
     ids = np.random.default_rng(0).integers(1, 320, (3, 40))
     readings, pieces = [Reading(tokens=each, want=Want.ROWS) for each in ids], Pieces(model, 8)

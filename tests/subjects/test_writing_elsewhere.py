@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
@@ -22,10 +23,10 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "tiny.gguf").write_bytes(b"")
     weights = as_loaded(tiny_model("llama-gqa", eos_token_id=None).double())
 
-    def opened(*ends: int, **settings: Any) -> tuple[Any, FakeLlamaCpp]:
-        fake = FakeLlamaCpp(weights.model, frozenset(ends))
-        monkeypatch.setitem(sys.modules, "llama_cpp", fake)  # type: ignore[arg-type]
-        subject = Subject(model=f"llama.cpp:{tmp_path / 'tiny.gguf'}", **settings)
+    def opened(*ends: int, kind: Any = FakeLlamaCpp, **settings: Any) -> tuple[Any, FakeLlamaCpp]:
+        fake = kind(weights.model, frozenset(ends))
+        monkeypatch.setitem(sys.modules, "llama_cpp", fake)
+        subject = Subject(**{"model": f"llama.cpp:{tmp_path / 'tiny.gguf'}"} | settings)
         return open_model(subject, tokenizer=weights.tokenizer), fake
 
     return opened
@@ -34,8 +35,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_replies_are_those_of_the_weights(opened: Any) -> None:
     model, fake = opened(read="chunks=16")
     assert written(model, some_prompts(), new_tokens=5) == written(llama(), some_prompts(), new_tokens=5)
-    # Each prompt in batches, then a token at a time.
-    assert sorted(fake.batches) == sorted([16] * 6 + [4, 6, 9] + [1] * 12)
+    # Two texts of eight tokens show that it is causal; then each prompt in batches, then a token at a time.
+    assert sorted(fake.batches) == sorted([8] * 2 + [16] * 6 + [4, 6, 9] + [1] * 12)
 
 
 def test_a_reply_ends_where_the_file_and_the_task_say(opened: Any) -> None:
@@ -54,6 +55,53 @@ def test_a_reply_has_room_in_the_context(opened: Any) -> None:
     model.write(some_prompts(), new_tokens=4)
     with pytest.raises(UsageError, match="45 tokens"):
         model.write(some_prompts(), new_tokens=5)
+
+
+class Encoder(FakeLlamaCpp):
+    """Every token of a batch sees all others."""
+
+    def llama_decode(self, context: Any, batch: Any) -> int:
+        text = batch.token[: batch.n_tokens]
+        with torch.no_grad():
+            whole = self._model(torch.tensor([text])).logits[0]
+        self._logits = (whole + whole.mean(0)).float().contiguous()
+        return 0
+
+
+class WithoutHead(FakeLlamaCpp):
+    def llama_get_logits_ith(self, *_: Any) -> None:
+        return None
+
+
+class TwoStacks(FakeLlamaCpp):
+    def llama_model_has_encoder(self, _: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("read", [None, "decode=40", "chunks=4"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(Encoder, "before it"), (WithoutHead, "gives no logits"), (TwoStacks, "has an encoder")],
+)
+def test_what_is_no_decoder_is_refused(kind: Any, words: str, read: str | None, opened: Any) -> None:
+    """Where tokens see later ones, a loss is no prediction, and llama.cpp gives numbers all the same."""
+    with pytest.raises(UsageError, match=words):
+        opened(kind=kind, read=read)[0].check_ready(50)
+
+
+def test_a_hash_reads_every_part_of_a_model(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parts = [tmp_path / f"tiny-{part:05}-of-00003.gguf" for part in (1, 2, 3)]
+    for part in parts:
+        part.write_bytes(part.name.encode())
+    for says, same in (({}, True), ({b"split.count": b"3"}, False)):
+        monkeypatch.setattr(FakeLlamaCpp, "says", says)
+        model, _ = opened(model=f"llama.cpp:{parts[0]}")
+        parts[2].write_bytes(b"x")
+        before = model.fingerprint()
+        parts[2].write_bytes(b"y")
+        assert (model.fingerprint() == before) is same
 
 
 LONGROPE = {

@@ -12,6 +12,7 @@ from lengthwise.checkpoints.extending import find_rotary
 from lengthwise.checkpoints.faults import constant_weights, position_faults
 from lengthwise.checkpoints.head import Head, find_head
 from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.llama_cpp_keys import passed_over
 from lengthwise.checkpoints.loading import load_weights, model_skeleton
 from lengthwise.checkpoints.position_limits import (
     LENGTH,
@@ -99,8 +100,9 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
     sections = (raw, raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {})
     if LENGTH in rope and not any(each.get(LENGTH) for each in sections):
         notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
-    faults += file_faults(resolved.source, text, tokenizer) + _unlike_its_file(name, text)
-    notes += rounded + other_tokenizer(tokenizer, adapter)
+    unlike, unobeyed = _of_its_file(name, text)
+    faults += file_faults(resolved.source, text, tokenizer) + unlike
+    notes += unobeyed + rounded + other_tokenizer(tokenizer, adapter)
     if not computes:
         fix = "check the weights; those of 16 bits may overflow: load them with dtype float32"
         faults.append(
@@ -148,15 +150,16 @@ def _report(model: Any, adapter: str | None, source: str | None = None) -> dict[
     }
 
 
-def _unlike_its_file(name: str, text: Any) -> list[Fault]:
-    """What a GGUF file says otherwise than the model that was made from it."""
+def _of_its_file(name: str, text: Any) -> tuple[list[Fault], list[str]]:
+    """What a GGUF file says otherwise than the model made from it, and what llama.cpp does not obey of it."""
     path = Path(name).expanduser()
     if path.suffix.lower() != ".gguf" or not path.is_file():
-        return []
+        return [], []
     from lengthwise.checkpoints.gguf_file import GgufFile
 
-    fix = "remove the converted copy from the cache"
-    return [fault("unlike its file", problem, fix) for problem in GgufFile.read(path).unlike(text)]
+    file, fix = GgufFile.read(path), "remove the converted copy from the cache"
+    unlike = [fault("unlike its file", problem, fix) for problem in file.unlike(text)]
+    return unlike, passed_over(file.architecture, file.keys.get)
 
 
 def _positions(base: Any, text: Any) -> list[str]:

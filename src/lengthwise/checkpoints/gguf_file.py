@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ _MADE_UP = "attention.head_count", "attention.head_count_kv", "attention.sliding
 keys in llama.cpp's order; llama.cpp has other defaults."""
 _AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
 """Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
-_DIVISORS = _FREQS, _SHORT, _LONG = (
+DIVISORS = _FREQS, _SHORT, _LONG = (
     "rope_freqs.weight",
     "rope_factors_short.weight",
     "rope_factors_long.weight",
@@ -46,8 +47,9 @@ class GgufFile:
     """The keys and the tensors of a file."""
 
     path: Path
+    architecture: str
     keys: Mapping[str, Any]
-    """Those of its architecture, without its name."""
+    """Those of the architecture, without its name."""
     tokenizer: Mapping[str, Any]
     sizes: Mapping[str, int]
     """Tensor -> how many numbers it has."""
@@ -57,6 +59,9 @@ class GgufFile:
     def read(cls, path: Path) -> GgufFile:
         """Raises what the reader raises of a damaged file; UsageError if it lacks a key or its tokenizer."""
         reader = GGUFReader(path)
+        if (parts := reader.fields.get("split.count")) and (count := parts.contents()) > 1:
+            first = path.with_name(re.sub(r"\d{5}(-of-\d{5}\.gguf)$", r"00001\1", path.name))
+            raise _refused(first, f"it is in {count} parts, which llama-gguf-split --merge makes one")
         architecture = reader.fields["general.architecture"].contents()
         needed = (
             *(f"{architecture}.{key}" for key in _NEEDED),
@@ -79,13 +84,14 @@ class GgufFile:
 
         return cls(
             path,
-            beginning(f"{architecture}.", "split.c"),
+            architecture,
+            beginning(f"{architecture}."),
             beginning("tokenizer.ggml."),
             {tensor.name: int(tensor.n_elements) for tensor in reader.tensors},
             {
                 tensor.name: torch.tensor(tensor.data.tolist(), dtype=torch.float64)
                 for tensor in reader.tensors
-                if tensor.name in _DIVISORS
+                if tensor.name in DIVISORS
             },
         )
 
@@ -176,7 +182,7 @@ class GgufFile:
             raise self.refused(f"it has no weights for {shown(', '.join(missing))}")
         layers = model.config.num_hidden_layers
         beside = tuple(f"blk.{layers + more}." for more in range(self.keys.get("nextn_predict_layers", 0)))
-        given = sum(size for name, size in self.sizes.items() if not name.startswith((*beside, *_DIVISORS)))
+        given = sum(size for name, size in self.sizes.items() if not name.startswith((*beside, *DIVISORS)))
         held = sum({each.data_ptr(): each.numel() for each in model.state_dict().values()}.values())
         if given != held:
             raise self.refused(f"its tensors have {given:,} numbers, and the model has a place for {held:,}")

@@ -7,7 +7,6 @@ are handed on in pieces; no tensor of [T, V] is made.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import weakref
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,9 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason,
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
+from lengthwise.subjects.llama_cpp_file import OpenFile
 from lengthwise.subjects.llama_cpp_settings import CACHE_TYPES, rope_settings
+from lengthwise.subjects.llama_cpp_stream import Stream
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
 from lengthwise.subjects.rounding import beginning
 from lengthwise.subjects.rows import Rows, naming_bad_logits
@@ -34,10 +35,6 @@ from lengthwise.text import tokenizer_fingerprint
 BATCH = 512
 """The most tokens of a batch, and llama.cpp's own default."""
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
-_BLOCKS, _BLOCK = 1024, 4096
-"""Blocks of the file that a fingerprint reads, and the bytes of each."""
-HELD_BYTES = 2**30
-"""The most bytes of logits held for a text while another one is read; a longer text is read again."""
 _ERROR = 4
 """The level of errors in llama.cpp's log."""
 _LOG: list[Any] = []
@@ -63,7 +60,7 @@ class LlamaCpp:
     dtype: str | None = None
     rope_by_length: str | None = None
     """LongRoPE: a context with room for more tokens than the original ones has other frequencies, for every text."""
-    being_read: weakref.ref[_Stream] | None = None
+    being_read: weakref.ref[Stream] | None = None
     """The text that the context holds."""
 
     def __init__(self, subject: Subject, *, tokenizer: Any = None) -> None:
@@ -89,6 +86,10 @@ class LlamaCpp:
         self._c, self._said = c, list[str]()
         self._model = self._loaded(gpu=subject.device != "cpu")
         weakref.finalize(self, c.llama_model_free, self._model)
+        self._says = OpenFile(c, self._model, self.file)
+        if c.llama_model_has_encoder(self._model):
+            # llama.cpp ends the process where a decoder has read no encoder.
+            raise self._no_decoder("it has an encoder")
         self._vocabulary = c.llama_model_get_vocab(self._model)
         self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
         # 0 where the file does not say.
@@ -97,9 +98,12 @@ class LlamaCpp:
             own = ResolvedModel(self.name, str(self.file.parent))
             named = read_tokenizer(own, gguf_file=self.file.name)
         self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named
-        if self._says("original_context_length") and self._says("type") in (None, "longrope"):
+        scaling = self._says.of("rope.scaling.type")
+        if self._says.of("rope.scaling.original_context_length") and scaling in (None, "longrope"):
             self.rope_by_length = "longrope"
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
+        self._causal = False
+        """Whether it was seen to be."""
         self._turn = 0
         """Which reading the context belongs to."""
 
@@ -109,6 +113,25 @@ class LlamaCpp:
             problem = f"{tokens} tokens are read, and n_ctx is {self.max_positions}"
             raise UsageError(problem, fix="leave n_ctx out, or use a shorter length")
         self._context(tokens)
+        if not self._causal and tokens > 1:
+            self._check_causal(tokens)
+
+    def _check_causal(self, room: int) -> None:
+        """Raise UsageError if a token changes what is predicted before it, as in an encoder."""
+        texts = np.linspace(1, self.vocab_size - 2, size := min(room, 8), dtype=np.int64)[None].repeat(2, 0)
+        texts[1, -1] -= 1
+        # In batches, also where a text is read a token at a time in the end.
+        pieces = ReadingPath(self.batch).pieces(size)
+        one, other = (torch.cat([*self._on(self._begun(room), text, 0, pieces)])[:-1] for text in texts)
+        if not torch.allclose(one, other, rtol=0, atol=1e-3 * float(one.abs().max()), equal_nan=True):
+            raise self._no_decoder("a token changes what is predicted before it")
+        self._causal = True
+
+    def _no_decoder(self, problem: str) -> UsageError:
+        return UsageError(
+            f"{self.name} ({self._says.architecture}) is not a causal language model: {problem}",
+            expected="a decoder that predicts each token from those before it",
+        )
 
     def check_unchanged(self) -> None:
         """See `Predictor.check_unchanged`: each text begins with an empty cache."""
@@ -119,10 +142,15 @@ class LlamaCpp:
         There is `room` for tokens that `_on` reads later. LengthwiseError if llama.cpp failed, or another text was
         read in between.
         """
-        context = self._context(max(room, len(view)))
+        pieces = ReadingPath(self.batch, self.path.decode).pieces(len(view))
+        yield from self._on(self._begun(max(room, len(view))), view, first, pieces)
+
+    def _begun(self, room: int) -> Any:
+        """A context for another text."""
+        context = self._context(room)
         self._turn += 1
         self._c.llama_memory_clear(self._c.llama_get_memory(context), True)
-        yield from self._on(context, view, first, ReadingPath(self.batch, self.path.decode).pieces(len(view)))
+        return context
 
     def _on(
         self, context: Any, view: NDArray[Any], first: int, pieces: Sequence[int], begin: int = 0
@@ -145,7 +173,8 @@ class LlamaCpp:
                 for start in range(0, rows, size):
                     n = min(size, rows - start)
                     # llama.cpp writes the next batch's to the same place.
-                    place = c.llama_get_logits_ith(context, piece - rows + start)
+                    if not (place := c.llama_get_logits_ith(context, piece - rows + start)):
+                        raise self._no_decoder("it gives no logits")
                     yield torch.from_numpy(np.ctypeslib.as_array(place, shape=(n, self.vocab_size)).copy())
                     if turn != self._turn:
                         raise LengthwiseError(f"{self.name} was asked for another text while it read one")
@@ -154,7 +183,7 @@ class LlamaCpp:
 
     def _rows(self, tokens: NDArray[Any], begin: int = 0) -> Rows:
         """The rows after the tokens [T] of a text, from `begin` on."""
-        return Rows(_Stream(self, tokens, begin).logits, len(tokens) - begin, self.vocab_size)
+        return Rows(Stream(self, tokens, begin).logits, len(tokens) - begin, self.vocab_size)
 
     def read(self, readings: Sequence[Reading]) -> list[Read]:
         """See `Predictor.read`. Texts, and branches with the text before them, are read one after the other."""
@@ -202,14 +231,8 @@ class LlamaCpp:
         return list(room[: max(0, count)])
 
     def fingerprint(self) -> dict[str, str]:
-        """Hashes of the file (its size and evenly spaced blocks) and of the tokenizer."""
-        size = self.file.stat().st_size
-        digest = hashlib.sha256(f"{size}\n".encode())
-        with self.file.open("rb") as stream:
-            for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
-                stream.seek(int(start))
-                digest.update(stream.read(_BLOCK))
-        return {"weights": digest.hexdigest()[:32], "tokenizer": tokenizer_fingerprint(self.tokenizer)}
+        """Hashes of the file, in all its parts, and of the tokenizer."""
+        return {"weights": self._says.digest(), "tokenizer": tokenizer_fingerprint(self.tokenizer)}
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -226,6 +249,7 @@ class LlamaCpp:
             "claimed_length": self.trained_length,
             "rope_scaling": self.rope_scaling or "as in the file",
             "batch": self.batch,
+            "remarks": self._says.remarks(self.rope_scaling),
             "llama-cpp-python": self._c.__version__,
         }
 
@@ -277,43 +301,5 @@ class LlamaCpp:
         self._open = room, context, weakref.finalize(self, c.llama_free, context)
         return context
 
-    def _says(self, key: str) -> str | None:
-        """What the file says of the scaling of its rope; None if it does not."""
-        words, size = ctypes.create_string_buffer(256), 256
-        for name in ("general.architecture", f"{{}}.rope.scaling.{key}"):
-            name = name.format(words.value.decode()).encode()
-            if self._c.llama_model_meta_val_str(self._model, name, words, size) < 0:
-                return None
-        return words.value.decode()
-
     def _last_words(self) -> str:
         return " ".join("".join(self._said[-4:]).split()) or "it does not say why"
-
-
-class _Stream:
-    """The logits of one text in order, a few rows at a time; those that were handed on are not kept."""
-
-    def __init__(self, model: LlamaCpp, tokens: NDArray[Any], begin: int) -> None:
-        self._model, self._tokens, self._begin = model, tokens, begin
-        self._next = -1
-
-    def logits(self, rows: slice) -> Tensor:
-        if rows.start != self._next:
-            if (before := self._model.being_read) is not None and (other := before()) is not None:
-                other._step_aside()
-            self._model.being_read = weakref.ref(self)
-            self._logits = self._model.logits(self._tokens, self._begin + rows.start)
-            self._held = torch.empty((0, self._model.vocab_size))
-        n = rows.stop - rows.start
-        while len(self._held) < n:
-            self._held = torch.cat([self._held, next(self._logits)])
-        found, self._held, self._next = self._held[:n], self._held[n:], rows.stop
-        return found
-
-    def _step_aside(self) -> None:
-        """Make room for another text: read on to the end, or, if that is too much to hold, begin again later."""
-        left = len(self._tokens) - self._begin - self._next
-        if 4 * self._model.vocab_size * left <= HELD_BYTES:
-            self._held = torch.cat([self._held, *self._logits])
-        else:
-            self._next = -1

@@ -1,5 +1,6 @@
 """Ways in which servers differ from the stub, as keywords of it that are made for one server each."""
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -239,3 +240,53 @@ def with_a_token(token: str) -> Any:
 def stands(value: Any) -> Made:
     """This stands for what is unlikely."""
     return numbers(lambda each: each if each > -6 else value)
+
+
+def token_by_token(body: Any, ids: list[int], answer: Any) -> Any:
+    """A prompt is repeated one token after the other, so that letters of several tokens are lost."""
+    if body.get("echo"):
+        answer["choices"][0]["text"] = "".join(tiny_tokenizer().decode([each]) for each in ids)
+    return answer
+
+
+def remembered(key: Callable[[list[int]], Any]) -> dict[str, Any]:
+    """A cache of answers: prompts with one key get the numbers of the first of them."""
+    known: dict[Any, Any] = {}
+
+    def change(values: list[Any], ids: list[int]) -> list[Any]:
+        return known.setdefault(key(ids), values)
+
+    return listed(change)()
+
+
+_DRAWN = random.Random(0)
+
+
+def noisy(value: float) -> float:
+    """Other numbers each time."""
+    return min(0.0, value + _DRAWN.uniform(-0.05, 0.05))
+
+
+def distributed(change: Callable[[torch.Tensor], torch.Tensor]) -> Made:
+    """Another whole distribution of the next token: log p [V] -> [V]."""
+
+    def changed(body: Any, ids: list[int], answer: Any) -> Any:
+        if body.get("logprobs") == -1:
+            [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
+            own = torch.tensor([tops[f"token_id:{token}"] for token in range(len(tops))])
+            tops |= {f"token_id:{token}": value for token, value in enumerate(change(own).tolist())}
+        return answer
+
+    return says(changed)
+
+
+def forced(change: Callable[[float], float]) -> Made:
+    """Another number of the one token that is allowed."""
+
+    def changed(body: Any, ids: list[int], answer: Any) -> Any:
+        if "allowed_token_ids" in body:
+            [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
+            tops |= {name: change(value) for name, value in tops.items()}
+        return answer
+
+    return says(changed)

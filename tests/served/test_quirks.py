@@ -33,12 +33,14 @@ from tests.served.servers import (
     counted,
     drops_bos,
     listed,
+    noisy,
     now_and_then,
     numbers,
     one_row_before,
     other_weights,
     penalised,
     raw,
+    remembered,
     replied,
     retokenized,
     says,
@@ -46,6 +48,7 @@ from tests.served.servers import (
     stands,
     strict,
     swapping,
+    token_by_token,
     with_a_token,
 )
 
@@ -121,6 +124,8 @@ QUIRKS: dict[str, Quirk] = {
         },
         "no log-probabilities",
     ),
+    "cut off at -7": Quirk(numbers(lambda each: max(each, -7.0)), "cut off"),
+    "in the order of the end": Quirk(listed(lambda values, _: [None, *values[-2:0:-1], -1.0]), "changes by"),
     "the same everywhere": Quirk(numbers(lambda each: 0.0), "same number"),
     "summed up": Quirk(
         listed(lambda values, _: [None, *torch.tensor(values[1:]).cumsum(0).tolist()]), "no log-prob"
@@ -133,6 +138,10 @@ QUIRKS: dict[str, Quirk] = {
     # How they are written.
     "four decimals": Quirk(numbers(lambda each: round(each, 4))),
     "rounded to bfloat16": Quirk(numbers(as_bfloat16), within=0.03, noted="bfloat16", everywhere=True),
+    "rounded to float16": Quirk(
+        numbers(lambda each: torch.tensor(each).half().item()), within=0.003, noted="float16"
+    ),
+    "with noise": Quirk(numbers(noisy), within=0.03, noted="nats apart"),
     "base 10": Quirk(numbers(lambda each: each / math.log(10)), found=True),
     "base 2": Quirk(numbers(lambda each: each / math.log(2)), found=True),
     "-9999 for what is unlikely": Quirk(stands(-9999.0), "no log-probabilities"),
@@ -164,6 +173,11 @@ QUIRKS: dict[str, Quirk] = {
     "counts 0": Quirk(counted(lambda ids: 0)),
     "no numbers (Ollama, LM Studio)": Quirk(shape="none", said="gives no log-probabilities of prompts"),
     "counts nothing": Quirk(bare(dict)),
+    "writes one token after the other": Quirk(says(token_by_token)),
+    "answers by length": Quirk(lambda: remembered(len), "does not change with the token"),
+    "answers by the first tokens": Quirk(
+        lambda: remembered(lambda ids: (len(ids), *ids[:8])), "does not change with the token"
+    ),
     # What it predicts.
     "heats by what is asked": Quirk(
         lambda: {"predicts": lambda log_p: (log_p * 1e5).log_softmax(-1)}, "no log-probabilities"
@@ -208,6 +222,7 @@ QUIRKS: dict[str, Quirk] = {
     "busy with 200": Quirk(now_and_then({"error": {"message": "slow down", "code": 429}})),
     "Retry-After in seconds": Quirk(now_and_then(raw("429 Too Many Requests", "Retry-After: 0"))),
     "Retry-After as a date": Quirk(now_and_then(raw("503 Busy", f"Retry-After: {DATE}"))),
+    "a gateway's own status": Quirk(now_and_then(raw("529 Overloaded"))),
     "gzip": Quirk(
         says(
             lambda body, ids, answer: raw(

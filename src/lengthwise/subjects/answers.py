@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lengthwise.errors import LengthwiseError
@@ -100,7 +100,7 @@ def distribution(answer: Any) -> dict[int, float]:
     """log p of every token that an answer to `DISTRIBUTION` names, by id; Refused unless entries are named by id."""
     try:
         [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
-        return {int(name.removeprefix("token_id:")): float(value) for name, value in tops.items()}
+        return {int(name.removeprefix("token_id:")): computed(float(value)) for name, value in tops.items()}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Refused(f"the answer has no top_logprobs by token id: {error!r}") from error
 
@@ -132,3 +132,10 @@ def written(answer: Any, prompt: str, *, most: int, at_least: int) -> str:
     if apart > MOST:
         raise Refused(f"a token of a reply is not the likeliest, by {apart:.3g} nats: replies are not greedy")
     return text
+
+
+def cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
+    """A reply, cut where `until` is first true of its tokens."""
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    starts = (tokenizer.decode(ids[:count]) for count in range(1, len(ids) + 1))
+    return next((start for start in starts if until(start)), text)

@@ -35,7 +35,8 @@ FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 _TIMEOUT_SECONDS = 600.0
 """After which a single request is sent again, while others are answered."""
-_TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+# 520 to 530 are gateways' own: the server behind them is gone, slow or overloaded.
+_TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, *range(520, 531)})
 _MOST_SHOWN = 300
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
@@ -62,12 +62,12 @@ class Endpoint:
         length = self._card.get("max_model_len")
         self.served_length: int | None = length if isinstance(length, int) and length > 0 else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
-        if tokenizer is None:
-            tokenizer = probing.served_tokenizer(self._card)
+        tokenizer = probing.served_tokenizer(self._card) if tokenizer is None else tokenizer
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.protocol = probing.protocol_of(self._client, self._card, self.tokenizer)
         probing.check_tokenizer(self._client, self._card, self.tokenizer)
-        self._known = probing.steady(self._ask, url, self.tokenizer)
+        self._known, self._apart = probing.steady(self._ask, url, self.tokenizer)
+        self._gives_next = False
         self.proven_to = probing.PROBED
         """Tokens of the longest prompt that the server was seen to read whole."""
 
@@ -80,7 +80,7 @@ class Endpoint:
         """Raise UsageError if the server does not take views of `tokens` tokens, or does not read them whole."""
         self._check_fits(tokens)
         if self.path.decode:
-            probing.check_decode(partial(self._forced, cold=True), self._known, self._client.url)
+            probing.check_next(partial(self._forced, cold=True), self._known, self._client.url)
         if tokens >= self.proven_to:
             # The last label goes to the server too.
             probing.check_length(self._log_probs, self._client.url, self.tokenizer, tokens + 1)
@@ -204,7 +204,7 @@ class Endpoint:
             [answer] = self._client.complete(
                 self.served_model, [[int(each) for each in prefix]], fields, tokens=1
             )
-            return answers.computed(answers.distribution(answer)[token])
+            return answers.distribution(answer)[token]
         except (answers.Refused, KeyError) as error:
             raise UsageError(
                 f"{self.name} gives no log-probability of a token that we choose: {error}",
@@ -213,16 +213,26 @@ class Endpoint:
             ) from error
 
     def _next(self, view: NDArray[Any]) -> Rows:
-        """log p of every token after `view`, fp64; UsageError if the server gives only some of them."""
+        """log p of every token after `view`, fp64; UsageError if the server gives only some of them, or others."""
         self._check_fits(len(view))
+        if not self._gives_next:
+            probing.check_next(
+                lambda ids, token: float(self._after(ids)[0, token]), self._known, self._client.url
+            )
+            self._gives_next = True
+        logits = self._after(view)
+        return Rows(lambda rows: logits[rows], 1, logits.shape[1])
+
+    def _after(self, view: Sequence[int] | NDArray[Any]) -> Tensor:
+        """The same [1, V]."""
         try:
             [answer] = self._client.complete(
                 self.served_model, [[int(token) for token in view]], answers.DISTRIBUTION
             )
             found = answers.distribution(answer)
             values = [found.get(token, math.nan) for token in range(len(found))]
-            logits = torch.tensor([values], dtype=torch.float64)
-            if not abs(float(logits.exp().sum()) - 1) < 1e-2:
+            log_p = torch.tensor([values], dtype=torch.float64)
+            if not abs(float(log_p.exp().sum()) - 1) < 1e-2:
                 raise answers.Refused(f"{len(found)} entries whose probabilities do not sum to 1")
         except answers.Refused as error:
             raise UsageError(
@@ -230,7 +240,7 @@ class Endpoint:
                 expected="log-probabilities of every token of the vocabulary, by token id",
                 fix="start vLLM with --max-logprobs -1",
             ) from error
-        return Rows(lambda rows: logits[rows], 1, logits.shape[1])
+        return log_p
 
     def write(self, prompts: Sequence[Tokens], *, at_once: int = 1, **ends: Unpack[Ends]) -> list[str]:
         """See `Predictor.write`. The server writes on where `until` is true, and its reply is cut there.
@@ -262,7 +272,7 @@ class Endpoint:
                     fix="ask the server itself, without filters, limits and sampling of a gateway, or use "
                     "--mode likelihood",
                 ) from error
-        return texts if until is None else [_cut(self.tokenizer, text, until) for text in texts]
+        return texts if until is None else [answers.cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -300,6 +310,8 @@ class Endpoint:
             found.append(f"the model {other!r} answers where {self.served_model!r} is asked")
         if rounded := probing.rounded_to(self._known[1]):
             found.append(f"log-probabilities come rounded to {rounded}")
+        if self._apart > probing.UNLIKE:
+            found.append(f"a prompt that is asked again has numbers that are {self._apart:.2g} nats apart")
         return found
 
     def _log_probs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -309,7 +321,8 @@ class Endpoint:
         """
         known, numbers = self._known
         *found, again = self._ask([*prompts, known])
-        probing.check_same(self._client.url, numbers, np.array(again, dtype=float))
+        apart = probing.check_same(self._client.url, numbers, np.array(again, dtype=float))
+        self._apart = max(self._apart, apart)
         return found
 
     def _ask(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -319,10 +332,3 @@ class Endpoint:
     def ids_of(self, text: str) -> list[int]:
         """The ids of its tokenizer, which was seen to be the server's."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
-    """A reply, cut where `until` is first true of its tokens."""
-    ids = tokenizer(text, add_special_tokens=False).input_ids
-    starts = (tokenizer.decode(ids[:count]) for count in range(1, len(ids) + 1))
-    return next((start for start in starts if until(start)), text)

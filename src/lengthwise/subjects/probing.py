@@ -34,6 +34,10 @@ _CHANGED = 16
 """Tokens at the end of a long prompt, every second of which is another one when it is asked again."""
 _BLOCK = 16
 """Tokens over which differences are averaged: 16 bits move single numbers of unlikely tokens by more."""
+UNLIKE = 0.01
+"""Nats between two answers to a prompt that results name."""
+_AT_THE_END = 4
+"""So many tokens have the lowest number where a server cuts numbers off; random tokens have many that are lower."""
 _ROUNDING = 0.25
 """Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
 
@@ -104,19 +108,23 @@ def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
     return None
 
 
-def steady(ask: Ask, url: str, tokenizer: Any) -> tuple[list[int], Any]:
-    """A short prompt and its numbers, after four were asked alone and then twice, all at once; as `check_same`."""
+def steady(ask: Ask, url: str, tokenizer: Any) -> tuple[tuple[list[int], Any], float]:
+    """A short prompt and its numbers, after four were asked alone and then twice, all at once; the most of
+    `check_same`."""
     ids = _ids(tokenizer)[:PROBED]
     # All have one length: a server could tell prompts of several lengths apart.
     prompts = [ids[start:] + ids[:start] for start in range(0, PROBED, PROBED // 4)]
     alone = [np.array(ask([prompt])[0], dtype=float) for prompt in prompts]
-    for one, beside in zip(alone * 2, ask(prompts * 2), strict=True):
-        check_same(url, one, np.array(beside, dtype=float))
-    return prompts[0], alone[0]
+    pairs = zip(alone * 2, ask(prompts * 2), strict=True)
+    apart = max(check_same(url, one, np.array(beside, dtype=float)) for one, beside in pairs)
+    return (prompts[0], alone[0]), apart
 
 
-def check_same(url: str, one: Any, other: Any) -> None:
-    """Raise UsageError unless both answers to a prompt are alike, asked at another time and beside other prompts."""
+def check_same(url: str, one: Any, other: Any) -> float:
+    """How far two answers to a prompt are apart, asked at another time and beside other prompts, in nats.
+
+    UsageError unless they are alike.
+    """
     # What the model does not compute is named where it is read, with its text.
     if (apart := _apart(np.nan_to_num(one), np.nan_to_num(other))) > _ROUNDING:
         raise UsageError(
@@ -125,18 +133,22 @@ def check_same(url: str, one: Any, other: Any) -> None:
             fix="send the requests to one server, not to replicas that differ, and look whether it was started "
             "again; try --concurrency 1",
         )
+    return apart
 
 
-def check_decode(forced: Callable[[list[int], int], float], known: tuple[list[int], Any], url: str) -> None:
-    """Raise UsageError unless a token that alone is allowed has the number that it has in a short prompt."""
+def check_next(number: Callable[[list[int], int], float], known: tuple[list[int], Any], url: str) -> None:
+    """Raise UsageError unless the number of a token after a prefix is the one that it has in a short prompt.
+
+    It is that of the one token that is allowed, or that of the token in a whole distribution.
+    """
     ids, numbers = known
     places = range(8, PROBED, 8)
-    found = np.array([forced(ids[:place], ids[place]) for place in places])
+    found = np.array([number(ids[:place], ids[place]) for place in places])
     if not (apart := float(np.abs(found - numbers[places[0] - 1 :: 8]).mean())) <= _ROUNDING:
         raise UsageError(
-            f"{url} gives a token that alone is allowed another number than in a prompt, by {apart:.3g} nats",
-            expected="log-probabilities of the model, before tokens are left out",
-            fix="start vLLM with --logprobs-mode raw_logprobs, or read without read=decode",
+            f"{url} gives the token after a prompt another number than in a prompt, by {apart:.3g} nats",
+            expected="log-probabilities of the model, before tokens are left out and without a temperature",
+            fix="start vLLM with --logprobs-mode raw_logprobs, or use a verb and a path that score prompts",
         )
 
 
@@ -193,6 +205,9 @@ def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int
         return f"its first {len(half) + 1} tokens give other numbers alone, by {apart:.3g} nats"
     if (apart := _apart(whole[:first], changed[:first])) > _ROUNDING:
         return f"the same tokens give other numbers when they are asked again, by {apart:.3g} nats"
+    lowest = np.unique(whole, return_counts=True)
+    if lowest[1][0] >= _AT_THE_END and lowest[1][0] > 3 * lowest[1][1]:
+        return f"numbers are cut off: {lowest[1][0]} are {lowest[0][0]:.4g}, and none is lower"
     # Of the tokens after the changed ones, which are the same in both.
     noise = np.abs(whole - changed)[max(0, first - _CHANGED) : first].max()
     if abs(whole[first] - changed[first]) <= min(noise, 1e-3):
@@ -244,13 +259,20 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
 
 
 def _writes(client: Client, card: Mapping[str, Any], tokenizer: Any, ids: list[int]) -> bool | None:
-    """Whether a server writes ids as the tokenizer does; None of one that does not repeat a prompt."""
+    """Whether a server writes ids as the tokenizer does; None of one that does not repeat a prompt.
+
+    Letters of several tokens are not compared: a server that writes one token after the other cannot.
+    """
     try:
         [answer] = client.complete(card["id"], [ids], {"echo": True})
-        theirs = "".join(answer["choices"][0]["text"].split())
+        theirs = _plain(answer["choices"][0]["text"])
     except (Refused, KeyError, IndexError, TypeError, AttributeError):
         return None
-    return "".join(tokenizer.decode(ids).split()) in theirs if len(theirs) > len(PROBE) // 2 else None
+    return _plain(tokenizer.decode(ids)) in theirs if len(theirs) > len(PROBE) // 2 else None
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text if letter.isascii() and not letter.isspace())
 
 
 def _ids(tokenizer: Any) -> list[int]:

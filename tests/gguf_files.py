@@ -109,10 +109,12 @@ def write_gguf(
     *,
     more: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
+    stored: Mapping[str, tuple[Any, np.ndarray]] | None = None,
 ) -> Path:
     """A model and its tokenizer as a GGUF file in fp32.
 
     Args:
+        stored: tensors that are quantized: type and blocks.
         more: further keys (of the architecture without its name, of others whole) and tensors; None leaves one out.
         without: tensors to leave out.
     """
@@ -152,7 +154,10 @@ def write_gguf(
             }
             kinds[type(value)](key, value)
     for name, array in tensors.items():
-        if name not in without:
+        if name in (stored or {}):
+            kind_of, blocks = stored[name]
+            writer.add_tensor(name, blocks, raw_dtype=kind_of)
+        elif name not in without:
             writer.add_tensor(name, np.ascontiguousarray(array, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

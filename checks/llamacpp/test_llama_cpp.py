@@ -19,6 +19,7 @@ from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from tests.checkpoints import test_gguf_sentencepiece as sentencepiece
 from tests.checkpoints.test_gguf_settings import SCALINGS, made, scaling_keys
 from tests.gguf_files import write_gguf
 from tests.readings import in_memory, next_logits, token_losses
@@ -165,6 +166,21 @@ def test_other_ids_of_llama_cpp_itself_are_refused(file: Path, tmp_path: Path):
         run(Comparison(lengths=(128,), windows=1), tiny(), TEXTS, other=side(other))
     with pytest.raises(UsageError, match="other ids"):
         run(KeptPredictions(lengths=(128,), windows=1), side(other), TEXTS)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_ids_of_sentencepiece(prefix: bool, tmp_path: Path):
+    model = side(sentencepiece.written(tmp_path / "x.gguf", add_space_prefix=prefix))
+    for text in sentencepiece.TEXTS:
+        assert model.ids_of(text) == sentencepiece.ids_of(text, prefix=prefix), text
+
+
+def test_a_vocabulary_without_bytes_is_refused(tmp_path: Path):
+    """llama.cpp ends the process at a letter that is no token."""
+    kinds = [1 if kind == sentencepiece.BYTE else kind for _, kind in sentencepiece.vocabulary().values()]
+    model = side(sentencepiece.written(tmp_path / "x.gguf", token_type=kinds))
+    with pytest.raises(UsageError, match="no bytes"):
+        model.ids_of("東京")
 
 
 def test_two_texts_at_a_time_are_refused(file: Path):

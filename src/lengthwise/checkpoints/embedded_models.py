@@ -15,7 +15,7 @@ from lengthwise.text.embedded_texts import package_file
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
 
-_RULES = 3
+_RULES = 4
 """Of the conversion of a GGUF file. Another number converts files again that are in the cache."""
 
 
@@ -102,6 +102,7 @@ def write_converted(path: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     from lengthwise.checkpoints.gguf_file import ANOTHER_WAY, GgufFile
+    from lengthwise.checkpoints.gguf_tokenizer import mend
 
     where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
@@ -117,6 +118,7 @@ def write_converted(path: Path, folder: Path) -> None:
         )
         model, info = loaded
         tokenizer = AutoTokenizer.from_pretrained(**where)
+        mend(tokenizer, file.tokenizer)
         misfits = {name for name, *_ in info["mismatched_keys"]}
         file.check_loaded(model, sorted(info["missing_keys"] | misfits), tokenizer)
     except (MemoryError, UsageError):

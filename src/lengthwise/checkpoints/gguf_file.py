@@ -14,6 +14,7 @@ import torch
 from gguf import GGUFReader
 from torch import Tensor
 
+from lengthwise.checkpoints.gguf_tokenizer import unlike_its_keys
 from lengthwise.checkpoints.position_limits import LENGTH, frequency_names, ropes
 from lengthwise.checkpoints.rope_check import rope_faults, rotaries
 from lengthwise.errors import UsageError, shown
@@ -30,8 +31,6 @@ _NEEDED = "context_length", "embedding_length", "block_count"
 _MADE_UP = "attention.head_count", "attention.head_count_kv", "attention.sliding_window"
 """The same where the class has such a setting: transformers takes its default, or leaves the rows of queries and
 keys in llama.cpp's order; llama.cpp has other defaults."""
-_AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
-"""Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
 DIVISORS = _FREQS, _SHORT, _LONG = (
     "rope_freqs.weight",
     "rope_factors_short.weight",
@@ -193,23 +192,7 @@ class GgufFile:
                 problems.append(
                     f"{path} rotates {has} dimensions of a head, not {self.keys['rope.dimension_count']}"
                 )
-        from transformers.integrations.gguf import gguf_tokenizer_mapping
-
-        # Older readers choose by the architecture, and have no table.
-        splits = getattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS", None)
-        rule, kind = self.tokenizer.get("pre", "default"), self.tokenizer.get("model")
-        if kind == "gpt2" and splits is not None and rule not in {*_AS_GPT2, *splits}:
-            problems.append(f"transformers does not split text by the rule {rule}, as its tokenizer does")
-        ids = tokenizer("a").input_ids
-        does = {
-            "add_bos_token": tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id],
-            "add_space_prefix": tokenizer.convert_ids_to_tokens(ids)[-1].startswith("\u2581"),
-        }
-        for name, done in does.items():
-            asked = self.tokenizer.get(name, done)
-            # Of SentencePiece alone is it asked whether a text begins with a space.
-            if asked != done and (name == "add_bos_token" or kind == "llama"):
-                problems.append(f"it has {name} = {asked}, and transformers' tokenizer does not do so")
+        problems += unlike_its_keys(tokenizer, self.tokenizer)
         if problems:
             raise self.refused("; ".join(problems))
 

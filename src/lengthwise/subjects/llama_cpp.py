@@ -37,6 +37,8 @@ BATCH = 512
 INSTALL = "pip install llama-cpp-python==0.3.36 (it compiles llama.cpp, which takes up to 18 minutes)"
 _ERROR = 4
 """The level of errors in llama.cpp's log."""
+_SENTENCEPIECE, _BYTE = 1, 1 << 5
+"""llama.cpp's numbers of a kind of vocabulary and of a kind of token."""
 _LOG: list[Any] = []
 """The log callback that llama.cpp has: it keeps no reference, and calls it until another one is set."""
 
@@ -225,9 +227,18 @@ class LlamaCpp:
 
     def ids_of(self, text: str) -> list[int]:
         """The ids that llama.cpp itself makes of a text, without BOS: a wrong pre-tokenizer shows here."""
+        c, vocabulary = self._c, self._vocabulary
+        # Of bytes that have no token llama.cpp ends the process.
+        if c.llama_vocab_type(vocabulary) == _SENTENCEPIECE and not any(
+            c.llama_vocab_get_attr(vocabulary, token) & _BYTE for token in range(self.vocab_size)
+        ):
+            raise UsageError(
+                f"llama.cpp cannot split text into tokens with {self.name}: its vocabulary has no bytes",
+                expected="a token for each byte, for letters that are no tokens",
+            )
         plain = text.encode()
         room = (ctypes.c_int32 * (len(plain) + 16))()
-        count = self._c.llama_tokenize(self._vocabulary, plain, len(plain), room, len(room), False, False)
+        count = c.llama_tokenize(vocabulary, plain, len(plain), room, len(room), False, False)
         return list(room[: max(0, count)])
 
     def fingerprint(self) -> dict[str, str]:

@@ -1,0 +1,45 @@
+"""The tokenizer that transformers makes of a GGUF file, held against what the file says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers.normalizers import Prepend, Replace, Sequence
+
+_AS_GPT2 = {"default", "gpt-2", "gpt2", "mpt", "olmo", "jais", "smollm", "starcoder", "refact", "command-r"}
+"""Rules of splitting text (`tokenizer.ggml.pre`) with GPT-2's tokens: digits that stood alone were never merged."""
+_SPACE = "\u2581"
+
+
+def mend(tokenizer: Any, says: Mapping[str, Any]) -> None:
+    """SentencePiece puts a space also before a text that begins with one; transformers' reader does not.
+
+    `says` are keys of the file without `tokenizer.ggml.`.
+    """
+    backend = tokenizer.backend_tokenizer
+    if says.get("model") == "llama" and "prepend_scheme=first" in repr(backend.pre_tokenizer):
+        backend.normalizer = Sequence([Prepend(prepend=_SPACE), Replace(pattern=" ", content=_SPACE)])
+        backend.pre_tokenizer = None
+
+
+def unlike_its_keys(tokenizer: Any, says: Mapping[str, Any]) -> list[str]:
+    """In words, what a tokenizer does otherwise than the file says; `says` as of `mend`."""
+    from transformers.integrations.gguf import gguf_tokenizer_mapping
+
+    # Older readers choose by the architecture, and have no table.
+    splits = getattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS", None)
+    rule, kind, problems = says.get("pre", "default"), says.get("model"), list[str]()
+    if kind == "gpt2" and splits is not None and rule not in {*_AS_GPT2, *splits}:
+        problems.append(f"transformers does not split text by the rule {rule}, as its tokenizer does")
+    ids = tokenizer("a").input_ids
+    does = {
+        "add_bos_token": tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id],
+        "add_space_prefix": tokenizer.convert_ids_to_tokens(ids)[-1].startswith(_SPACE),
+    }
+    for name, done in does.items():
+        asked = says.get(name, done)
+        # Of SentencePiece alone is it asked whether a text begins with a space.
+        if asked != done and (name == "add_bos_token" or kind == "llama"):
+            problems.append(f"it has {name} = {asked}, and transformers' tokenizer does not do so")
+    return problems

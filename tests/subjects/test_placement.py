@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from transformers.utils.quantization_config import QuantizationMethod
+from transformers import QuantoConfig
 
 from lengthwise.checkpoints import Head
-from lengthwise.checkpoints.hidden import rounds_together
+from lengthwise.checkpoints.probe import rounds_together
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import check_splits
 from lengthwise.errors import UsageError
@@ -109,13 +109,47 @@ def test_int8_takes_no_shortcut(untied: str, dtype: Any):
         assert torch.equal(losses, alone)
 
 
-@pytest.mark.parametrize(("method", "together"), [("gptq", False), ("fp8", False), ("fbgemm_fp8", True)])
-def test_which_methods_round_tokens_together(method: str, together: bool):
-    model: Any = tiny_model("llama-gqa")
+class ByScales(torch.nn.Linear):
+    """Rounds what it multiplies to whole numbers of a scale: of each row, of all of them, or written in a file."""
+
+    scales: Any = staticmethod(lambda states: torch.tensor(0.01))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        scale = self.scales(states)
+        return super().forward((states / scale).round() * scale)
+
+
+ROUNDED: dict[str, tuple[Any, bool]] = {
+    "by a scale of each row": (lambda states: states.abs().amax(-1, keepdim=True) / 127, False),
+    "by one scale": (lambda states: states.abs().amax() / 127, True),
+    "by the largest column": (lambda states: states.abs().flatten(0, -2).amax(0) / 127, True),
+    "by a scale of the files": (lambda _: torch.tensor(0.01), False),
+    "by rows, to no number": (lambda states: states.abs().amax(-1, keepdim=True) * torch.nan, True),
+}
+
+
+@pytest.mark.parametrize("case", ROUNDED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layer", ["self_attn.q_proj", "mlp.down_proj"])
+def test_what_rounds_tokens_together_is_proven_on_the_model(case: str, dtype: torch.dtype, layer: str):
+    """One layer of many is enough, in any method."""
+    scales, together = ROUNDED[case]
+    model: Any = tiny_model("llama-gqa").to(dtype)
+    model.hf_quantizer = SimpleNamespace()
     assert not rounds_together(model)
-    settings = SimpleNamespace(quant_method=QuantizationMethod(method))
-    model.hf_quantizer = SimpleNamespace(quantization_config=settings)
-    assert rounds_together(model) is together
+    other: Any = tiny_model("llama-gqa").to(dtype)
+    other.hf_quantizer, module = SimpleNamespace(), other.get_submodule(f"model.layers.1.{layer}")
+    module.__class__, module.scales = ByScales, scales
+    assert rounds_together(other) is together
+
+
+@pytest.mark.parametrize(("method", "together"), [("int8", True), ("nf4", False), ("quanto", False)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_which_methods_round_tokens_together(untied: str, method: str, together: bool, dtype: Any):
+    pytest.importorskip("optimum.quanto" if method == "quanto" else "bitsandbytes")
+    quantization = QuantoConfig(weights="int8") if method == "quanto" else method
+    model = load(untied, device="cpu", quantization=quantization, dtype=dtype)
+    assert rounds_together(model.model) is together
 
 
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):

@@ -78,17 +78,6 @@ def unwrap_saved(module: Any) -> Any:
     return module.modules_to_save[module.active_adapters[0]]
 
 
-_BY_ROW = "gptq", "awq", "auto-round", "hqq", "fp8", "mxfp4", "gguf"
-"""Methods of transformers by which weights alone have fewer bits, or each token is rounded by a scale of its own."""
-
-
-def rounds_together(model: nn.Module) -> bool:
-    """Whether products may be rounded by scales, or outliers, of all tokens that are read at once (LLM.int8)."""
-    quantizer: Any = getattr(unwrap(model), "hf_quantizer", None)
-    by_row = quantizer is None or quantizer.quantization_config.quant_method in _BY_ROW
-    return not (by_row or getattr(unwrap(model), "is_loaded_in_4bit", False))
-
-
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model as a whole (single layers may be compiled)."""
     return any(map(runs_compiled, (*shells_of(model), decoder_of(model))))

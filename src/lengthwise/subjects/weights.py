@@ -19,7 +19,7 @@ from lengthwise.checkpoints.head import (
     states_and_output,
     why_not,
 )
-from lengthwise.checkpoints.hidden import decoder_of, is_compiled, rounds_together, runs_compiled
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     check_positions_fit,
@@ -30,7 +30,7 @@ from lengthwise.checkpoints.position_limits import (
     set_frequencies,
     trained_length,
 )
-from lengthwise.checkpoints.probe import check_blind
+from lengthwise.checkpoints.probe import check_blind, rounds_together
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
 from lengthwise.progress import advance, watched

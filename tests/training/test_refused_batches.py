@@ -37,6 +37,17 @@ def each(name: str, rows: torch.Tensor) -> Callable[[dict[str, Any]], dict[str, 
     return lambda given: {name: rows.long().expand(4, *rows.shape)}
 
 
+def with_id(wrong: int, place: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """One token of another vocabulary, or what marks padding."""
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        ids = given["input_ids"].clone()
+        ids[1, place] = wrong
+        return {"input_ids": ids}
+
+    return change
+
+
 WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "right padding": ("several texts", each("attention_mask", COUNT < 10)),
     "left padding": ("several texts", each("attention_mask", COUNT > 3)),
@@ -52,6 +63,11 @@ WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
         lambda b: {"geometry": PairGeometry(LENGTH, OFFSET - 1, b["geometry"].min_context)},
     ),
     **{name: ("different labels", reordered(order)) for name, order in ORDERS.items()},
+    **{
+        f"id {wrong} at token {place}": (f"hold {wrong}", with_id(wrong, place))
+        for wrong in (320, 2**31, -1, -100)
+        for place in (0, 7, LENGTH - 1)
+    },
 }
 
 

@@ -8,12 +8,22 @@ import pytest
 import torch
 from datasets import Dataset, IterableDataset
 from trainers import trainer_for, windows
-from transformers import TrainingArguments
+from transformers import (
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    LlamaModel,
+    MixtralConfig,
+    MixtralForCausalLM,
+    TrainingArguments,
+)
 
+from lengthwise import versions
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
-from lengthwise.testing import tiny_llama
+from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import PairCollator, View
+from lengthwise.training import AlignmentTrainer, PairCollator, View
 
 
 def test_pieces_of_batches_are_refused(documents: list[TokenDocument], tmp_path: Path):
@@ -72,10 +82,61 @@ def test_what_would_change_another_loss_is_refused(tmp_path: Path):
         with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
             model = None if "model_init" in more else tiny_llama()
             trainer_for(model, tmp_path, None, arguments_=arguments_, **more)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_router_loss_is_refused_wherever_the_model_has_it(
+    nested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     mixture = tiny_llama()
-    mixture.config.output_router_logits = True
+    if nested:
+        # As in a model of text and images.
+        text = LlamaConfig(output_router_logits=True)
+        monkeypatch.setattr(LlamaConfig, "get_text_config", lambda self, **_: text)
+    else:
+        mixture.config.output_router_logits = True
     with pytest.raises(UsageError, match="output_router_logits"):
         trainer_for(mixture, tmp_path, None)
+
+
+def mixture_of_experts() -> MixtralForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = MixtralConfig(vocab_size=320, num_key_value_heads=2, num_local_experts=4, **sizes)
+    return MixtralForCausalLM(config)
+
+
+@pytest.mark.parametrize(
+    ("coefficient", "refused"), [(None, "router_aux_loss_coef"), (0.1, "router_aux_loss_coef"), (0.0, None)]
+)
+def test_trl_adds_a_router_loss_by_itself(coefficient: float | None, refused: str | None, tmp_path: Path):
+    """Its configuration then says so; with a coefficient of 0 the loss is the objective's."""
+    trl = pytest.importorskip("trl")
+
+    class AlignmentSFTTrainer(AlignmentTrainer, trl.SFTTrainer): ...
+
+    rows = [{"input_ids": list(range(10, 34))} for _ in range(8)]
+    how = {"max_steps": 1, "logging_steps": 1, "use_cpu": True, "save_strategy": "no", "report_to": "none"}
+    how |= {"bf16": False, "max_length": None, versions.checkpointing(): False}
+    arguments = trl.SFTConfig(str(tmp_path), router_aux_loss_coef=coefficient, **how)
+    made = {"objective": Objective(alpha=0.3), "data_collator": PairCollator(View(16, offsets=(1, 8)))}
+    made |= {"train_dataset": Dataset.from_list(rows), "processing_class": tiny_tokenizer()}
+    if refused:
+        with pytest.raises(UsageError, match=refused):
+            AlignmentSFTTrainer(mixture_of_experts(), arguments, **made)
+        return
+    trainer = AlignmentSFTTrainer(mixture_of_experts(), arguments, **made)
+    trainer.train()
+    [first] = [entry for entry in trainer.state.log_history if "divergence" in entry]
+    assert first["loss"] == pytest.approx(first["cross_entropy"] + 0.3 * first["divergence"], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [LlamaModel, LlamaForSequenceClassification, LlamaForTokenClassification])
+def test_a_model_of_no_next_token_is_refused(kind: Any, tmp_path: Path):
+    config = tiny_llama().config
+    config.pad_token_id = 0
+    with pytest.raises(UsageError, match=r"causal language model|outside the head's vocabulary"):
+        trainer_for(kind(config), tmp_path, [{"input_ids": list(range(10, 33))}] * 8).train()
 
 
 def test_several_gpus_in_one_process_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -195,9 +195,16 @@ def rounds_together(model: nn.Module) -> bool:
 
 
 def all_logits(model: nn.Module, input_ids: Tensor, **more: Tensor) -> Tensor:
-    """The model's own, in a forward pass without a cache. UsageError where its code fails."""
-    with running(f"a {type(unwrap(model)).__name__}", input_ids.shape[1]):
-        return model(input_ids=input_ids, **more, **accepted(model, use_cache=False)).logits
+    """The model's own, in a forward pass without a cache. UsageError where its code fails or gives others."""
+    name = f"a {type(unwrap(model)).__name__}"
+    with running(name, input_ids.shape[1]):
+        logits = model(input_ids=input_ids, **more, **accepted(model, use_cache=False)).logits
+    if logits.shape[:2] != input_ids.shape:
+        raise UsageError(
+            f"{name} gives logits of the shape {list(logits.shape)} for {list(input_ids.shape)} tokens",
+            expected="a causal language model, which gives logits for every token",
+        )
+    return logits
 
 
 def gives_numbers(model: nn.Module) -> bool:

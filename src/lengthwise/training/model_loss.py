@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
+from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.errors import UsageError
 from lengthwise.training.collator import check_batch
 
 
@@ -47,8 +50,10 @@ def model_alignment_loss(
 
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states; the head is not
-            its own; padding, packed rows, or labels that are not the next tokens of rows that face each other.
+            its own; ids outside of its vocabulary; padding, packed rows, or labels that are not the next tokens of
+            rows that face each other.
     """
+    _check_ids(model, input_ids)
     check_batch(
         input_ids, labels, geometry=geometry, attention_mask=attention_mask, position_ids=position_ids
     )
@@ -79,6 +84,18 @@ def model_alignment_loss(
         logit_scale=head.logit_scale,
         **settings,
     )
+
+
+def _check_ids(model: nn.Module, input_ids: Tensor) -> None:
+    """Refuse ids that the model has no embedding for: on a GPU they stop the process from within a kernel."""
+    size = getattr(unwrap(model).config.get_text_config(), "vocab_size", math.inf)
+    least, most = torch.stack(input_ids.aminmax()).tolist()
+    if least < 0 or most >= size:
+        raise UsageError(
+            f"input_ids hold {least if least < 0 else most}, and the model has a vocabulary of {size}",
+            expected=f"0 .. {size - 1}",
+            fix="tokenize the text with the tokenizer of this model",
+        )
 
 
 def _one_by_one(

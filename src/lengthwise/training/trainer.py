@@ -280,6 +280,8 @@ class AlignmentTrainer(Trainer):
     def _refuse_what_is_not_supported(self) -> None:
         """Refuse what hides the output head from gradients, shares batches, or changes another loss."""
         args, config = self.args, getattr(self.model, "config", None)
+        # A model of text and images may have it in the configuration of its text.
+        configs = (config, config.get_text_config()) if hasattr(config, "get_text_config") else (config,)
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
         no_such_term = "training without it: the objective has no such term"
@@ -300,7 +302,11 @@ class AlignmentTrainer(Trainer):
             (self.compute_loss_func is not None, "compute_loss_func", no_such_term),
             (self.compute_metrics is not None, "compute_metrics", "MeasureCallback: no logits are kept"),
             (getattr(args, "loss_type", None) == "dft", "loss_type='dft'", no_such_term),
-            (getattr(config, "output_router_logits", False), "output_router_logits", no_such_term),
+            (
+                any(getattr(each, "output_router_logits", False) for each in configs),
+                "output_router_logits",
+                "False, in TRL by router_aux_loss_coef=0.0: the objective has no such term",
+            ),
         ):
             if given:
                 raise UsageError(f"the objective cannot be trained with {what}", expected=expected)

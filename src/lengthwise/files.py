@@ -86,6 +86,15 @@ def named_path(name: str | Path, *, what: str) -> Path:
     return path
 
 
+def named_run(name: str | Path) -> tuple[str, Path]:
+    """The label and the folder of a run that is named FOLDER, label "", or LABEL=FOLDER; raises as `named_path`."""
+    path = named_path(name, what="the run")
+    label, equals, folder = str(name).partition("=")
+    if not equals or path.exists():
+        return "", path
+    return label.strip(), named_path(folder, what="the run")
+
+
 def file_to_write(name: str | Path, *, what: str) -> Path:
     """The path of a file that is written later; UsageError, before the work for it, if it could not be written."""
     path = named_path(name, what=what)

@@ -302,3 +302,32 @@ def test_runs_go_by_their_folders(runs, model, documents, monkeypatch, tmp_path)
     found = difference_of_runs(runs, reference=Path(runs[1].name))
     assert {row.reference for row in found.rows} == {None, "other"}
     assert found.model_name == "tiny against other"
+
+
+def test_runs_go_by_the_names_that_are_given_to_them(runs, model, documents, tmp_path):
+    plain = difference_of_runs(runs)
+    one, other = runs
+    for named, reference, expected in (
+        ([f"plain={one}", f"new={other}"], None, "new against plain"),
+        ([f"plain={one}", other], None, "other against plain"),
+        ([f"plain={one}", f"new={other}"], "new", "plain against new"),
+        ([f"plain={one}", f"new={other}"], other, "plain against new"),
+        ([f"plain={one}"], f"new={other}", "plain against new"),
+    ):
+        found = difference_of_runs(named, reference=reference)
+        assert found.model_name == expected
+        sign = 1 if expected.endswith("plain") else -1
+        for ours, theirs in zip(found.rows, plain.rows, strict=True):
+            if theirs.reference:
+                assert ours.value == pytest.approx(sign * theirs.value)
+                assert (ours.model, ours.reference) == tuple(expected.split(" against "))
+    for named, says in (
+        ([f"same={one}", f"same={other}"], "two runs have one name"),
+        ([f"a={one}", f"b={one}"], "given twice"),
+        ([f"a={one}", "b=gone"], "gone"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            difference_of_runs(named)
+    # A folder with such a name is a folder.
+    odd = write(tmp_path / "a=b", "ppl", measure(SIZES, model, documents))
+    assert difference_of_runs([odd, f"new={other}"]).model_name == "new against tiny"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,11 +13,12 @@ from lengthwise.cli import gates
 from lengthwise.cli.options import Above, AsJson, Junit, Output, Use
 from lengthwise.cli.output import print_judged, print_plan, print_prose, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
-from lengthwise.files import named_path
+from lengthwise.files import named_run
 from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.measure.runner import plan_run, run
+from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
 from lengthwise.yaml_text import each_once, override
@@ -110,8 +112,8 @@ def difference(
     their models would be, with --fail-above and --fail-use.
 
     Args:
-        runs: Run folders (what --out named).
-        reference: The run to compare the others with. Default: the first.
+        runs: Run folders (what --out named). NAME=RUN names a run in the table.
+        reference: The run to compare the others with, by its folder or NAME. Default: the first.
         metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
         format: Print the table alone, in this format.
 
@@ -128,7 +130,7 @@ def difference(
     shaped = [name for name, value in given.items() if value is not None]
     if as_json and format is not None:
         raise UsageError(f"--json and --format {format}", expected="one of them")
-    pair = [read_run(named_path(run, what="the run")) for run in runs] if len(runs) == 2 else []
+    pair = [_named(run) for run in runs] if len(runs) == 2 else []
     if pair and all(run.kind == "predictions" for run in pair):
         if shaped:
             raise UsageError(
@@ -155,6 +157,13 @@ def difference(
         for note in found.notes:
             print_prose(note)
     return None
+
+
+def _named(run: str) -> Results:
+    """A finished run, by the NAME of NAME=RUN if there is one."""
+    label, path = named_run(run)
+    found = read_run(path)
+    return replace(found, model_name=label) if label else found
 
 
 def _side(

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.errors import UsageError, require_known
-from lengthwise.files import named_path
+from lengthwise.files import named_run
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import estimate_difference, few_documents, students_t, two_sided_p
 from lengthwise.measure.table import MEASUREMENTS
@@ -137,25 +137,29 @@ def difference_of_runs(
     tested: the points of a curve by distance are not, beside numbers of the whole curve, unless `metrics` names them.
 
     Args:
-        paths: run folders of one kind, any of `MEASUREMENTS`.
-        reference: which of them the others are compared with; default the first.
+        paths: run folders of one kind, any of `MEASUREMENTS`, or NAME=FOLDER, which names a run in the rows.
+        reference: which of them the others are compared with, by its folder or its NAME; default the first.
         metrics: only these numbers; default all. The fewer are tested, the less power Holm's correction costs.
 
     Raises:
         UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
             same items, a metric that they do not have.
     """
-    given = [named_path(path, what="the run") for path in paths]
+    labelled = [named_run(path) for path in paths]
+    given = [path for _, path in labelled]
     folders = {path.resolve(): path for path in given}
+    labels = {path.resolve(): label for label, path in labelled if label}
     if len(folders) < len(given):
         raise UsageError(
             f"a run is given twice: {', '.join(map(str, given))}", expected="different run folders"
         )
     base = next(iter(folders), None)
     if reference is not None:
-        path = named_path(reference, what="--reference")
+        own = next((path for label, path in labelled if label == str(reference)), None)
+        label, path = ("", own) if own is not None else named_run(reference)
         base = path.resolve()
         folders = folders if base in folders else {base: path, **folders}
+        labels |= {base: label} if label else {}
     if base is None or len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
     read = {whole: read_run(folder) for whole, folder in folders.items()}
@@ -163,7 +167,9 @@ def difference_of_runs(
     if len({run.kind for run in read.values()}) > 1:
         shown = "; ".join(f"{folders[whole]}: {run.kind}" for whole, run in read.items())
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
-    names = _names(folders, read)
+    names = _names(folders, read) | labels
+    if len(set(names.values())) < len(names):
+        raise UsageError(f"two runs have one name ({', '.join(names.values())})", expected="a NAME for each")
     sides = {whole: replace(run, model_name=names[whole]) for whole, run in read.items()}
     plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
     known = {row.metric for row in plain}

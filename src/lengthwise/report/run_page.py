@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_text, named_path
+from lengthwise.files import atomic_write_text, named_path, named_run
 from lengthwise.report import tables
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
@@ -224,10 +224,7 @@ def read_runs(paths: Sequence[Path | str]) -> list[_Run]:
 
 
 def _read_run(name: str) -> _Run:
-    label, path = "", named_path(name, what="the run")
-    if "=" in name and not path.exists():
-        label, _, folder = name.partition("=")
-        path = named_path(folder, what="the run")
+    label, path = named_run(name)
     if not (path / "config.yaml").is_file():
         raise UsageError(
             f"{path} is no run folder" if path.is_dir() else f"there is no folder {path}",

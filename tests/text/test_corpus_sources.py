@@ -2,6 +2,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,9 +69,15 @@ class TestHub:
         assert len(pairs(spec)) == 5
 
     def test_named_split_is_used_as_given(self, hub_folder: Path):
-        corpus = load_corpus(f"hf://{hub_folder}:full@train", split="test")
-        assert len(corpus.documents) == 3
-        assert "as given" in corpus.split_rule
+        corpus = load_corpus(f"hf://{hub_folder}:full@train")
+        assert [*corpus.documents.values()] == ["train 0", "train 1", "train 2"]
+        assert (corpus.split, "as given" in corpus.split_rule) == ("all", True)
+
+    @pytest.mark.parametrize("named", ["train", "test"])
+    @pytest.mark.parametrize("split", ["train", "test", "all"])
+    def test_a_split_beside_a_named_one_is_refused(self, named: str, split: Any, hub_folder: Path):
+        with pytest.raises(UsageError, match=f"split is '{split}'.* names its split '{named}'"):
+            load_corpus(f"hf://{hub_folder}:full@{named}", split=split)
 
     def test_a_single_split_is_split_by_hash(self, hub_folder: Path):
         spec = f"hf://{hub_folder}:one"

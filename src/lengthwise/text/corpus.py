@@ -7,8 +7,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -132,11 +132,20 @@ class Corpus:
                 expected="at least one document that is not empty",
                 fix="give another file, another text field, or split 'all'",
             )
-        fingerprint = hashlib.sha256()
-        for encoded in (part.encode() for document in kept.items() for part in document):
-            fingerprint.update(len(encoded).to_bytes(8, "big"))
-            fingerprint.update(encoded)
-        return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts), whole, chat)
+        return cls(name, kept, split, split_rule, _fingerprint(kept), dict(counts), whole, chat)
+
+    def without(self, texts: Collection[str]) -> Corpus:
+        """The corpus without the documents that are one of these texts."""
+        kept = {own: text for own, text in self.documents.items() if text not in texts}
+        return replace(self, documents=kept, fingerprint=_fingerprint(kept))
+
+
+def _fingerprint(documents: Mapping[str, str]) -> str:
+    found = hashlib.sha256()
+    for encoded in (part.encode() for document in documents.items() for part in document):
+        found.update(len(encoded).to_bytes(8, "big"))
+        found.update(encoded)
+    return found.hexdigest()
 
 
 def render_chat(tokenizer: Any, messages: Any, own: str, **options: Any) -> Any:
@@ -207,7 +216,7 @@ def load_corpus(
             .bz2, .xz or .zst; a .parquet file; a folder of such files; a hub data set as
             `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path). A local folder in the hub's
             layout may replace `owner/name`.
-        split: the held-out documents, the others, or all. Default: all of a file or folder, else test.
+        split: the held-out documents, the others, or all. Default: all of a file, folder or @split, else test.
             `Corpus.split_rule` says how they were chosen.
         text_field: the column of tables and data sets that holds the text, or the messages of a chat.
         encoding: of files.
@@ -215,7 +224,8 @@ def load_corpus(
         text_tokens: a data set is read up to so many tokens, of four characters each.
 
     Raises:
-        UsageError: an unknown name, split or field, a field of what has no columns, or text that cannot be read.
+        UsageError: an unknown name, split or field, a split beside @split, a field of what has no columns, or text
+            that cannot be read.
         MissingError: a file, package or data set that does not exist.
     """
     how = TextOptions(
@@ -240,9 +250,16 @@ def load_corpus(
         return _corpus_of(spec, *read_files(path, how), split=split or "all")
     known = is_text_file(path)
     if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known):
-        from lengthwise.text.hub import read_data_set
+        from lengthwise.text.hub import read_data_set, split_in
 
-        name, wanted = spec.removeprefix(HUB_PREFIX), split or "test"
+        name = spec.removeprefix(HUB_PREFIX)
+        if (own := split_in(name)) is not None and split is not None:
+            raise UsageError(
+                f"split is {split!r}, and {spec} names its split {own!r}",
+                expected="one of them",
+                fix="leave split out (split: null in a recipe), or the @split",
+            )
+        wanted = "all" if own is not None else split or "test"
         how.check_used(spec, "a data set", TextOptions.model_fields.keys() - {"encoding"})
         values, left_out, rule = read_data_set(name, wanted, how)
         return _corpus_of(HUB_PREFIX + name, values, left_out, split=wanted, rule=rule)

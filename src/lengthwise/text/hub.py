@@ -20,6 +20,12 @@ CHARACTERS = 4
 _HUB = re.compile(r"(?P<path>[^:@]*[^:@/]/?)(?::(?P<config>[^@]+))?(?:@(?P<split>.+))?")
 
 
+def split_in(spec: str) -> str | None:
+    """The split that `owner/name@split` names."""
+    parts = _HUB.fullmatch(spec)
+    return None if parts is None else parts["split"]
+
+
 def read_data_set(
     spec: str, wanted: str, how: TextOptions
 ) -> tuple[dict[str, Any], Counter[str], str | None]:

@@ -10,7 +10,10 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.results import read_metrics
+from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import load_corpus
 from lengthwise.training import plan, train
+from lengthwise.training.starting_model import held_out_text
 from tests.evaluation.longbench_files import needs_lm_eval, official_rows
 from tests.tiny_folders import texts_in
 
@@ -80,6 +83,59 @@ def test_a_number_that_no_evaluation_has_is_named_with_the_nearest(name, held, m
 def test_an_evaluation_that_cannot_work_is_refused(held, changes, words, make):
     with pytest.raises(UsageError, match=words):
         make(eval=held, **changes)
+
+
+def rows(path: Path, *texts: str) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def test_a_copy_of_what_is_trained_on_is_not_held_out(held, make, tmp_path, caplog):
+    """By another path, in another kind of file, and whatever its name."""
+    text, same, new = (tiny_text(300, seed=seed) for seed in (1, 2, 3))
+    trained = rows(tmp_path / "trained.jsonl", text, same)
+    recipe = {"data": {"corpus": str(trained), "split": "all"}}
+    other = tmp_path / "other.jsonl"
+    found = make(**recipe, eval=held | {"corpus": str(other)})
+    rows(other, same, text)
+    with pytest.raises(UsageError, match=r"2 of 2 documents of .* are trained on"):
+        plan(found)
+    rows(other, same, new)
+    corpus, documents = held_out_text(found, tiny_tokenizer())
+    assert "1 of 2 documents" in caplog.text
+    rows(other, "", new)
+    alone = load_corpus(str(other))
+    assert [*alone.documents.values()] == [new]
+    assert (corpus.documents, corpus.fingerprint) == (alone.documents, alone.fingerprint)
+    assert len(documents) == 1
+
+
+def test_the_splits_of_a_data_set(held, make, tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for number, split in enumerate(("train", "test")):
+        rows(folder / f"{split}.jsonl", *(tiny_text(300, seed=10 * number + n) for n in range(3)))
+    spec = f"hf://{folder}"
+    # Read as given, both would be what is trained on.
+    with pytest.raises(UsageError, match="names its split 'train'"):
+        plan(make(data={"corpus": f"{spec}@train"}))
+    with pytest.raises(UsageError, match="reads text that is trained on"):
+        make(data={"corpus": f"{spec}@train", "split": None}, eval={"every": 1})
+    with pytest.raises(UsageError, match="3 of 3 documents"):
+        plan(
+            make(
+                data={"corpus": f"{spec}@train", "split": None},
+                eval={"every": 1, "corpus": spec, "split": "train"},
+            )
+        )
+    apart = {"data": {"corpus": f"{spec}@train", "split": None}}
+    with pytest.raises(UsageError, match="3 of 3 documents"):
+        plan(make(**apart, eval={"every": 1, "corpus": spec, "split": "train"}))
+    apart["eval"] = {"every": 1, "corpus": f"{spec}@test", "split": None}
+    own = {"data": {"corpus": spec}, "eval": {"every": 1}}
+    one, other = (held_out_text(make(**each), tiny_tokenizer())[0].documents for each in (apart, own))
+    assert one == other
+    assert len(one) == 3
 
 
 TOO_LONG: dict[str, tuple[dict[str, object], str]] = {

@@ -63,7 +63,7 @@ class Data(TextOptions):
     corpus: str
     """What `lengthwise.text.load_corpus` takes: books, code, a file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] | None = "train"
-    """Documents of the text to train on; measure with --split test. null: all of a file or folder, else test."""
+    """Documents to train on; measure with --split test. null: all of a file, folder or hf://...@split, else test."""
     packing: bool = False
     """Join all documents with EOS between them, so that windows cross documents."""
     bos: Literal["auto", "always", "never"] = "auto"
@@ -238,8 +238,8 @@ class Eval(Settings):
     """Steps between evaluations."""
     corpus: str | None = None
     """The text; null is that of `data`, of which other documents are read."""
-    split: Literal["test", "train", "all"] = "test"
-    """Documents of it."""
+    split: Literal["test", "train", "all"] | None = "test"
+    """Documents of it that are not trained on; null as in `data`."""
     windows: Steps = 16
     """Pairs of windows for the objective and its parts, `eval_loss`, `eval_jeffreys`, ..."""
     measurements: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,8 @@ from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import PEFT_FAILURES, Adapter
+
+logger = logging.getLogger(__name__)
 
 _PROBED = 8
 """Tokens that a model reads before it is trained."""
@@ -102,10 +105,20 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
 
 
 def held_out_text(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, Sequence[TokenDocument]]:
-    """The text of `eval`, also as tokens; raises as `training_documents`."""
+    """The text of `eval` without copies of what is trained on, also as tokens.
+
+    Raises as `training_documents`; UsageError if nothing is left.
+    """
     assert recipe.eval is not None
-    options: dict[str, Any] = recipe.data.of_text() | {"split": recipe.eval.split}
-    corpus = load_corpus(recipe.eval.corpus or recipe.data.corpus, **options).rendered(tokenizer)
+    data, options = recipe.data, {**recipe.data.of_text(), "split": recipe.eval.split}
+    whole = load_corpus(recipe.eval.corpus or data.corpus, **options)
+    fresh = whole.without({*load_corpus(data.corpus, **data.of_text()).documents.values()})
+    if copies := len(whole.documents) - len(fresh.documents):
+        what = f"eval: {copies} of {len(whole.documents)} documents of {whole.name} are trained on"
+        if not fresh.documents:
+            raise UsageError(what, expected="text that is not trained on", fix="another eval.corpus or split")
+        logger.warning("%s, and left out", what)
+    corpus = fresh.rendered(tokenizer)
     return corpus, tokenize(corpus, tokenizer)
 
 

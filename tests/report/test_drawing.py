@@ -1,9 +1,19 @@
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
-from lengthwise.report.drawing import NARROW, WIDTH, Curve, curve_picture, curves_of
+from lengthwise.report.drawing import (
+    NARROW,
+    WIDTH,
+    Curve,
+    curve_picture,
+    curves_of,
+    doubling_axis,
+    token_axis,
+)  # fmt: skip
 from lengthwise.report.heatmaps import score_by_depth
 from lengthwise.report.tables import series_names
 from lengthwise.results import Row
@@ -63,6 +73,50 @@ def test_on_a_phone_panels_lie_below_one_another() -> None:
         # A panel is 2.7 inches high.
         assert (down > 2 * 2.7 * 72) == (width == NARROW)
         assert svg.count(f'id="{names}') == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "apart", "ticks", "ends"),
+    [
+        ((64, 16, 16, 256), 4, [16, 64, 256], None),
+        ((16, 63, 65, 259), 4, [16, 65], None),
+        ((96, 96), 4, [96], (48, 192)),
+    ],
+)
+def test_ticks_are_measured_values_that_are_apart(values, apart, ticks, ends) -> None:
+    axes = Figure().add_subplot()
+    doubling_axis(axes, values, apart=apart)
+    assert list(axes.xaxis.get_major_locator()()) == ticks
+    assert ends is None or axes.get_xlim() == ends
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "step"),
+    [
+        # From 0, unless two thirds of it would be empty; a margin of a twentieth of what is shown.
+        ((100, 300), (0, 315), 128),
+        ((101, 300), (91.05, 309.95), 64),
+        ((240, 60), (0, 252), 64),
+        ((5,), (4, 6), 1),
+    ],
+)
+def test_an_axis_of_tokens(values, ends, step) -> None:
+    axes = Figure().add_subplot()
+    token_axis(axes, values, ticks=4)
+    assert axes.get_xlim() == pytest.approx(ends)
+    shown = axes.xaxis.get_major_locator()()
+    assert {after - before for before, after in pairwise(shown)} == {step}
+    assert all(tick % step == 0 for tick in shown)
+
+
+@pytest.mark.parametrize(("letters", "columns"), [(1, 4), (27, 3), (28, 2), (200, 1)])
+def test_columns_of_a_legend_hold_105_letters(letters, columns) -> None:
+    """Each has 8 besides its label."""
+    curves = [Curve(label=f"{at}".zfill(letters), x=[1, 2], y=[0, at], style=at) for at in range(4)]
+    picture = curve_picture({"": curves}, name="n", title="t", across="x", up="y", caption="")
+    assert picture is not None
+    [legend] = picture.figure.legends
+    assert legend._ncols == columns  # type: ignore[attr-defined]
 
 
 def test_every_name_is_drawn_as_it_is_written() -> None:

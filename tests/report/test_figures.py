@@ -240,3 +240,27 @@ def test_a_decoded_end_of_a_window_stands_at_the_windows_length(figures) -> None
     assert draw(rows) is not None
     bins = {(row.length, row.value) for row in rows if row.position is not None}
     assert bins <= points(figures)
+
+
+def ticks(figures: Sequence[matplotlib.figure.Figure]) -> list[list[float]]:
+    """Those of each panel of the first figure."""
+    return [list(axes.xaxis.get_major_locator()()) for axes in figures[0].axes]
+
+
+def test_ticks_of_distances_are_four_times_apart(figures) -> None:
+    assert limit_curves(made.limit_rows()) is not None
+    # 16,320 is less than four times 8,192.
+    assert ticks(figures)[1] == [128, 512, 2048, 8192]
+
+
+@pytest.mark.parametrize(
+    ("bins", "expected"),
+    [(8, [31.5, 95.5, 159.5, 223.5, 287.5, 351.5, 479.5]), (9, [16, 64, 256])],
+)
+def test_more_than_eight_bins_have_ticks_at_powers_of_four(bins, expected, figures) -> None:
+    [draw] = FIGURES["difference"]
+    place = {"model": "m", "task": "difference", "metric": "difference", "length": 1024}
+    edges = range(0, 64 * bins, 64)
+    rows = [made.estimate(1.0, 0.1, position=edge, position_end=edge + 64, **place) for edge in edges]
+    assert draw(rows) is not None
+    assert ticks(figures)[0] == expected

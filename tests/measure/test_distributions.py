@@ -9,7 +9,7 @@ from lengthwise.checkpoints import NonFiniteLogits
 from lengthwise.measure.distributions import compare, distributions, own_rounding
 from lengthwise.measure.perplexity import KNOTS, _weights, fitted_temperature, tempered_losses
 from lengthwise.measure.repeated_windows import Layout
-from lengthwise.subjects import LoadedModel, Reading, Want
+from lengthwise.subjects import LoadedModel, Read, Reading, Rows, Want
 from lengthwise.subjects.rounding import LEAST, beginning
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
@@ -187,3 +187,28 @@ def test_a_side_that_does_not_repeat_itself_says_nothing_about_lengths() -> None
     _, _, found = found_of(Wavers)
     assert "by_length" not in found
     assert mean_of(found) > 0.01
+
+
+def test_rounding_is_summed_by_bin_from_the_first_row_that_counts() -> None:
+    """In the pair that is furthest apart, the largest single one beside it."""
+    edges, labels = (2, 4, 8), [3, 1, 4, 1, 5, 0]
+    logits = [random_logits(8, 6, seed=seed) for seed in range(2)]
+    near = logits[0] + 1e-3 * logits[1]
+    reads = [Read(rows=Rows(each.__getitem__, 8, 6)) for each in (*logits, near)]
+
+    class Side:
+        dtype = None
+
+        def again(self, *_: Any, **__: Any) -> Any:
+            return [(reads[0], reads[2]), (reads[0], reads[1]), (reads[2], reads[0])]
+
+    reading = Reading(tokens=np.arange(8), labels=np.array(labels), want=Want.ROWS)
+    found = own_rounding(Side(), reading, reads[0], edges)  # type: ignore[arg-type]
+    apart = [
+        abs(float(logits[0].log_softmax(-1)[row, label] - logits[1].log_softmax(-1)[row, label]))
+        for row, label in zip(range(2, 8), labels, strict=True)
+    ]
+    assert found is not None
+    assert found["tokens"] == [2, 4]
+    assert found["sums"] == pytest.approx([sum(apart[:2]), sum(apart[2:])], rel=1e-12)
+    assert found["largest"] == pytest.approx(max(apart), rel=1e-12)

@@ -286,6 +286,11 @@ def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, b
             assert cells.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
             assert cells.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
             assert cells.agreement[cell] == alone.agreement[0]
+            # Where it counts in the bins of contexts.
+            assert (alone.long_rows[0], alone.short_rows[0]) == (
+                cells.long_rows[cell],
+                cells.short_rows[cell],
+            )
         place += size
     assert place == len(cells)
 

@@ -11,6 +11,7 @@ from lengthwise.measure.statistics import (
     clearly_beyond,
     estimate,
     estimate_difference,
+    expanded_tail,
     few_documents,
     ratio,
     students_t,
@@ -65,6 +66,15 @@ def test_students_t_in_closed_form(t: float):
     assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-9)
     assert two_sided_p(-t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
     assert students_t(1 - two_sided_p(t, 5) / 2, 5) == pytest.approx(t, rel=1e-3)
+
+
+@pytest.mark.parametrize(("documents", "error"), [(4, 0.035), (5, 0.015), (401, 2e-10)])
+def test_the_expanded_tail_is_that_of_students_t(documents: int, error: float):
+    """In the normal law: its quantile there is Student's, by an expansion, times the bias of a standard error."""
+    from scipy.special import ndtri
+
+    expected = students_t(0.975, documents - 1) * math.sqrt(documents / (documents - 1))
+    assert -ndtri(expanded_tail(documents)) == pytest.approx(expected, abs=error)
 
 
 @pytest.mark.parametrize(("documents", "windows"), [(7, 4), (30, 3)])

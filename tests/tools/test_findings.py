@@ -2,14 +2,11 @@
 
 import json
 import lzma
-import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-import pytest
 
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
@@ -324,17 +321,5 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             used(f"limit-{name}") for name in ("smollm2", "yarn2")
         ],
     },
-    "../../README.md": {"uses only the last {:,.0f}": lambda: [used("limit-books-beyond")]},
 }  # fmt: skip
-"""Page -> a part of a sentence -> its numbers."""
-
-
-@cache
-def words(page: str) -> str:
-    text = (ROOT / "docs" / "evidence" / page).read_text()
-    return " ".join(re.sub(r"<!-- table.*?end of table -->", "", text, flags=re.DOTALL).split())
-
-
-@pytest.mark.parametrize(("page", "says"), [(page, says) for page, own in SENTENCES.items() for says in own])
-def test_a_sentence_has_the_kept_numbers(page: str, says: str) -> None:
-    assert says.format(*SENTENCES[page][says]()) in words(page).replace("**", "")
+"""Page -> a part of a sentence -> its numbers; test_numbers_in_sentences.py looks for them."""

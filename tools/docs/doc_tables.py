@@ -97,7 +97,7 @@ def _table1(results: Results, which: str) -> Table:
 
 
 MAKERS: dict[str, Callable[..., Table]] = {
-    "gpu": lambda root, shape: _from("gpu_table").objective_table(root, shape),
+    "bench": lambda root, which, *of: _from("bench_tables").TABLES[which](root, *of),
     "context-32k": lambda root, which: _from("context_32k").TABLES[which](root),
     "real": lambda root, which: _from("real_tables").TABLES[which](root),
     "far-summary": lambda root: _from("far_summary").summary_table(root),

@@ -238,6 +238,20 @@ def tally(tables: Iterable[Table]) -> list[str]:
     return [f"The verdicts on {len(texts)} claims: {', '.join(parts)}."] if texts else []
 
 
+def by_term(judged: Iterable[Judged]) -> str:
+    """A sentence on the verdicts by what each claim says of the term; "" of claims that say nothing of it."""
+    counts = {term: Counter[str]() for term in (HELPS, HARMLESS, HARMS)}
+    for one in judged:
+        if one.claim.term in counts:
+            counts[one.claim.term][one.verdict] += 1
+    said = [
+        f"that {term}, " + ", ".join(f"{own[name]} {name}" for name in VERDICTS if own[name])
+        for term, own in counts.items()
+        if own
+    ]
+    return f"By what a claim says of the term: {'; '.join(said)}." if said else ""
+
+
 def rules_table(claims: Iterable[Claim], caption: str = "The rule of each claim") -> Table:
     """Where the paper makes each claim, and when it holds."""
     rows = [[claim.source or claim.place, claim.says, claim.test.rule] for claim in claims]

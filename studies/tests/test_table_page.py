@@ -78,6 +78,14 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
         assert found["SCE 0.3"][f"perplexity at 2T{after}: ours"] is None
 
 
+def test_the_lead_counts_help_and_harm_apart() -> None:
+    """Table 4 has eight claims that a small weight helps and seven that a large one harms; two have numbers here."""
+    [lead] = TABLES["table4"].sections(_run("table4"), Path())[0].paragraphs
+    assert lead.endswith(
+        "By what a claim says of the term: that it helps, 2 reproduced, 6 not run; that it harms, 7 not run."
+    )
+
+
 def test_each_claim_has_its_verdict_and_what_could_have_been_seen() -> None:
     _, section = TABLES["table4"].sections(_run("table4"), Path())
     [claims] = section.tables

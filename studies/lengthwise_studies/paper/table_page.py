@@ -16,6 +16,7 @@ from lengthwise_studies.claims import (
     OUTSIDE,
     REPRODUCED,
     Judged,
+    by_term,
     verdict_table,
 )
 from lengthwise_studies.paired_claims import NOTE, Quantity, range_of
@@ -45,7 +46,7 @@ def table_sections(
     return [
         Section(
             title=f"{table.label}: the paper's numbers and ours",
-            paragraphs=[table.shows],
+            paragraphs=[" ".join(filter(None, (table.shows, by_term(judged))))],
             tables=[one for one in shown if one.rows],
             figures=[drawn_claims] if drawn_claims else [],
         ),

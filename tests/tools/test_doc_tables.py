@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.results import Results, Row
+from lengthwise.results import Results, Row, rows_with
+from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.sizes import LAPTOP
 from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
 from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
@@ -16,6 +17,10 @@ from tools.docs.task_tables import answers_by_depth
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(results_folder(ROOT).glob("*.json"))
+_OLD_TABLES = (1, 2, 3, 4, 5, 9, 10)
+OLD = {"table4-laptop-1e-3", "table7-laptop-smollm2", *(f"table{number}-laptop" for number in _OLD_TABLES)}
+OLD |= {"ranges-laptop", "within-laptop", "when-laptop", "twenty-laptop"}
+"""Runs from before results named their commit and held the losses of every arm."""
 SHOWS = {name: run["shows"] for path in FILES for name, run in json.loads(path.read_text())["runs"].items()}
 
 
@@ -41,6 +46,21 @@ def test_every_kept_number_is_shown(path):
             shown.add((keys[row.arm, row.reference, row.seed], row.place, row.model))
         assert _without_folders(results.provenance) == results.provenance
     assert len(shown) == sum(map(len, plain["numbers"].values()))
+
+
+def test_a_kept_table_names_its_commit_and_holds_the_losses_of_its_arms():
+    """So that a page shows our perplexities beside the paper's. No run but the old ones lacks either."""
+    of_papers = {
+        name: run.results
+        for name, run in kept_runs(results_folder(ROOT)).items()
+        if run.results.kind in (*TABLES, "table1")
+    }
+    without = {
+        name
+        for name, results in of_papers.items()
+        if "commit" not in results.provenance or not rows_with(results.rows, metric="loss", reference=None)
+    }
+    assert without == OLD
 
 
 def test_no_number_is_stored_twice():

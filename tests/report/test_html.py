@@ -1,12 +1,13 @@
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
 from lengthwise.report.figures import loss_by_length, loss_by_position
 from lengthwise.report.html import GENERATOR, Section, prose, render_page
-from lengthwise.report.tables import Table
+from lengthwise.report.tables import MOST_COLUMNS, Table
 from tests.report import made_rows as made
 
 
@@ -135,3 +136,10 @@ def test_prose_escapes_and_sets_code() -> None:
         prose("`m --kv-cache 0.2 --out runs/a`")
         == f"<code>m {option('--kv-cache 0.2')} {option('--out')} runs/a</code>"
     )
+
+
+def test_as_many_columns_of_text_as_a_table_has_fit_into_the_width_of_a_page() -> None:
+    style = (files("lengthwise") / "report/page.css").read_text()
+    (page,) = re.findall(r"main, footer { max-width: (\d+)rem", style)
+    (column,) = re.findall(r"td.long { min-width: (\d+)rem", style)
+    assert MOST_COLUMNS * int(column) <= int(page)

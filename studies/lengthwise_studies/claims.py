@@ -233,8 +233,9 @@ def tally(tables: Iterable[Table]) -> list[str]:
     for text in texts:
         # The rest of a verdict is its reason, or what could have been seen.
         found = (name for name in names if text == name or text.startswith((f"{name} (", f"{name}:")))
-        count[next(found, "in part")] += 1
-    parts = [f"{count[name]} {name}" for name in (*names, "in part") if count[name]]
+        count[next(found, "")] += 1
+    parts = [f'{count[name]} "{name}"' for name in names if count[name]]
+    parts += [f"{count['']} in other words"] if count[""] else []
     return [f"The verdicts on {len(texts)} claims: {', '.join(parts)}."] if texts else []
 
 

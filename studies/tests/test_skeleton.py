@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from html import unescape
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_what_a_page_begins_with(sections, lead, seen, tmp_path):
 
 
 def test_the_verdicts_are_counted_before_anything_else(tmp_path):
-    """Each under its own name, whatever reason follows it; of a rule that is neither, in part."""
+    """Each under its own name, whatever reason follows it; of a rule that is neither, in other words."""
     verdicts = [
         "reproduced",
         "not decided (could see 0.1)",
@@ -41,11 +42,11 @@ def test_the_verdicts_are_counted_before_anything_else(tmp_path):
         "holds for 3 of 10",
     ]
     table = Table(columns=("claim", "verdict"), rows=[("c", each) for each in verdicts])
-    said = "The verdicts on 5 claims: 1 reproduced, 2 not decided, 1 holds, 1 in part."
+    said = 'The verdicts on 5 claims: 1 "reproduced", 2 "not decided", 1 "holds", 1 in other words.'
     assert tally([table]) == [said]
     assert tally([Table(columns=("claim",), rows=[("c",)])]) == []
     made = [Section(title="part", paragraphs=["What was done."], tables=[table])]
     results = Results(kind="sentences", model_name="m", config={}, rows=[])
     part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})
     page = produce_page(Study(title="A study", parts=(part,)), tmp_path).page.read_text()
-    assert page.index(said) < page.index("What was done.")
+    assert unescape(page).index(said) < unescape(page).index("What was done.")

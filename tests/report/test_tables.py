@@ -248,7 +248,7 @@ def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:
     table = rows_table(rows)
     assert list(table.columns) == ["metric", "where", "value [95 % interval]", "unit, from"]
     assert list(table.rows) == [
-        ("sce", "64 tokens", Estimate(6.9, 6.8, 7.0), "nats, 1,200, 3 documents"),
+        ("sce", "64 tokens", Estimate(6.9, 6.8, 7.0), "nats, n = 1,200, 3 documents"),
         ("js", "64 tokens, positions 8 to 16", Estimate(None), "nats"),
     ]
     both = rows_table([*rows, Row(model="n", task="limit", metric="benefit", value=1.0, distance=4)])

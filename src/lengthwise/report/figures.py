@@ -25,7 +25,7 @@ from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
 from lengthwise.report.tables import in_order, questions, row_estimate, series_names, tasks_in_order
 from lengthwise.results import Results, Row
 
-BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
+BANDS = "Bands or bars are 95 % intervals over documents."
 NATS = "nats per token"
 
 
@@ -127,8 +127,8 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
         title="Effective context length",
         across={excess: "context (tokens)", benefit: "distance (tokens)"},
         up=NATS,
-        caption="Vertical lines are the limits, the shade around them their 95 % intervals (bootstrap over "
-        "documents); a dotted line is a lower bound, where the measurement ended without finding the limit. "
+        caption="Vertical lines are the limits, the shade around them their 95 % intervals over "
+        "documents; a dotted line is a lower bound, where the measurement ended without finding the limit. "
         "Horizontal dashed lines are the levels that define the limits: the tolerated excess, and the share of "
         "the benefit nearby.",
         words=" ".join(

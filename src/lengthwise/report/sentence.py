@@ -40,7 +40,8 @@ def said(results: Results) -> _Said:
     tasks = tasks_in_order(row.task for row in results.rows)
     parts = [part for task in tasks if (part := _part(task, results))]
     if not parts:
-        return _Said(f"{name}: {results.kind}, {len(results.rows)} numbers.")
+        numbers = "1 number" if len(results.rows) == 1 else f"{len(results.rows)} numbers"
+        return _Said(f"{name}: {results.kind}, {numbers}.")
     return _Said(
         f"{name}: {'; '.join(part.sentence for part in parts)}.",
         [row for part in parts for row in part.numbers],

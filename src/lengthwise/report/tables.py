@@ -239,8 +239,8 @@ def _where(row: Row) -> str:
 
 def _from(row: Row) -> str:
     """The unit and what the number averages."""
-    counts = ((row.n, ""), (row.documents, " documents"), (row.truncated or None, " cut"))
-    return ", ".join([row.unit, *(f"{count:,}{words}" for count, words in counts if count is not None)])
+    counts = (("n = {:,}", row.n), ("{:,} documents", row.documents), ("{:,} cut", row.truncated or None))
+    return ", ".join([row.unit, *(words.format(count) for words, count in counts if count is not None)])
 
 
 def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:

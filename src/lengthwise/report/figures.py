@@ -22,6 +22,7 @@ from lengthwise.report import drawing
 from lengthwise.report.comparison_curve import benefits_by_distance
 from lengthwise.report.drawing import Curve, Picture, curve_picture, curves_of
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
+from lengthwise.report.ranking import MOST_SERIES, ranking
 from lengthwise.report.tables import in_order, questions, row_estimate, series_names, tasks_in_order
 from lengthwise.results import Results, Row
 
@@ -218,7 +219,12 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
 
 
 def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
-    """The figures of a task that its rows can fill; other tasks than those of `questions` are of an evaluation."""
+    """The figures of a task that its rows can fill; other tasks than those of `questions` are of an evaluation.
+
+    Of more models than curves can be told apart, their ranking alone.
+    """
+    if len({*series_names(rows)}) > MOST_SERIES and (ranked := ranking(task, rows)) is not None:
+        return [ranked]
     draws = FIGURES.get(task, () if task in questions() else (score_by_depth,))
     return [picture for draw in draws if (picture := draw(rows)) is not None]
 

@@ -15,6 +15,7 @@ from lengthwise.report import tables
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
+from lengthwise.report.ranking import MOST_SERIES
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_metrics, read_results
@@ -60,7 +61,8 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     says = [said(run.results) for run in runs]
     title, lead = says[0].sentence, says[0].more
     if len(runs) > 1:
-        title, lead = _ranked(runs, [each.numbers for each in says]), [each.sentence for each in says]
+        title, order = _ranked(runs, [each.numbers for each in says])
+        lead = [says[place].sentence for place in order]
     partial = [run.label for run in runs if run.results.partial]
     notices = [
         f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
@@ -170,17 +172,23 @@ def _pictures(task: str, runs: Sequence[_Run]) -> list[Picture]:
     return [picture for picture in pictures if picture is not None]
 
 
-def _ranked(runs: Sequence[_Run], numbers: Sequence[Sequence[Row]]) -> str:
-    """The runs by the first number of their sentences, where all have the same, from the greatest."""
-    firsts = {run.label: own[0] for run, own in zip(runs, numbers, strict=True) if own}
-    places = {row.place for row in firsts.values()}
-    if len(firsts) < len(runs) or len(places) > 1:
-        return f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-    ranked = sorted(firsts.items(), key=lambda item: -(item[1].value or 0.0))
-    first = ranked[0][1]
+def _ranked(runs: Sequence[_Run], numbers: Sequence[Sequence[Row]]) -> tuple[str, Sequence[int]]:
+    """The runs by the first number of their sentences, where all have the same, from the greatest; and their order.
+
+    Of more than can be read at once, the greatest and the least.
+    """
+    firsts = [own[0] for own in numbers if own]
+    if len(firsts) < len(runs) or len({row.place for row in firsts}) > 1:
+        return f"{len(runs)} runs: {', '.join(run.label for run in runs)}", range(len(runs))
+    order = sorted(range(len(runs)), key=lambda place: -(firsts[place].value or 0.0))
+    first = firsts[order[0]]
     where = "" if first.length is None or first.unit == "tokens" else f" at {first.length:,} tokens"
-    values = "; ".join(f"{label} {tables.row_text(row)}" for label, row in ranked)
-    return f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit}): {values}."
+    name = f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit})"
+    text = tables.tokens_text if first.unit == "tokens" else tables.row_text
+    values = [f"{runs[place].label} {text(firsts[place]).removesuffix(' tokens')}" for place in order]
+    if len(runs) > MOST_SERIES:
+        return f"{name} of {len(runs)} runs: from {values[0]} to {values[-1]}.", order
+    return f"{name}: {'; '.join(values)}.", order
 
 
 def _section(task: str, runs: Sequence[_Run], notes: Sequence[str]) -> Section:

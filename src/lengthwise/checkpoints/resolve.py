@@ -49,14 +49,6 @@ class ResolvedModel:
         return checkpoint_file(self.location, name, **self._where)
 
 
-def from_source(source: str) -> ResolvedModel:
-    """What was resolved to this `source`; its files are looked for on this machine alone."""
-    location, _, revision = source.rpartition("@")
-    if not location or Path(source).exists():
-        return ResolvedModel(source, source)
-    return ResolvedModel(location, location, revision)
-
-
 def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
-from lengthwise.checkpoints.resolve import checkpoint_file, from_source, quiet_transformers, read_tokenizer
+from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers, read_tokenizer
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
 from lengthwise.checkpoints.stored_weights import PLAIN, kinds_in, weight_files
 from lengthwise.errors import shown
@@ -44,9 +45,17 @@ def file_faults(source: str | None, text: Any, tokenizer: Any) -> list[Fault]:
     return faults
 
 
+def _from_source(source: str) -> ResolvedModel:
+    """What was resolved to this `source`; its files are looked for on this machine alone."""
+    location, _, revision = source.rpartition("@")
+    if not location or Path(source).exists():
+        return ResolvedModel(source, source)
+    return ResolvedModel(location, location, revision)
+
+
 def settings_of(source: str | None, file: str) -> dict[str, Any]:
     """What a file of a model says of its text part, as it is written: transformers passes over keys."""
-    found = None if source is None else from_source(source).file(file)
+    found = None if source is None else _from_source(source).file(file)
     raw = {} if found is None else read_json(found, expected="settings")
     return raw.get("text_config") or raw
 
@@ -98,7 +107,7 @@ def rounded_weights(model: Any, source: str | None) -> list[str]:
     if source is None or getattr(base, "hf_quantizer", None) is not None:
         return []
     made = {name: tensor.dtype for name, tensor in base.state_dict().items()}
-    stored = [each for file in weight_files(from_source(source)) for each in kinds_in(file)]
+    stored = [each for file in weight_files(_from_source(source)) for each in kinds_in(file)]
     prefix, finer = base.base_model_prefix, list[torch.dtype]()
     for name, kind in stored:
         places = name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")

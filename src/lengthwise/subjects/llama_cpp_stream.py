@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -14,21 +13,11 @@ HELD_BYTES = 2**30
 """The most bytes of logits held for a text while another one is read; a longer text is read again."""
 
 
-class Streaming(Protocol):
-    """A model that reads one text at a time."""
-
-    vocab_size: int
-    being_read: weakref.ref[Stream] | None
-
-    def logits(self, view: NDArray[Any], first: int) -> Iterator[Tensor]:
-        """Logits after the tokens of `view` [T] from `first` on, in order."""
-        ...
-
-
 class Stream:
     """The logits of one text in order, a few rows at a time; those that were handed on are not kept."""
 
-    def __init__(self, model: Streaming, tokens: NDArray[Any], begin: int) -> None:
+    def __init__(self, model: Any, tokens: NDArray[Any], begin: int) -> None:
+        # The model is a LlamaCpp, whose file imports this one.
         self._model, self._tokens, self._begin = model, tokens, begin
         self._next = -1
 

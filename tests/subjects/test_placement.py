@@ -157,6 +157,7 @@ def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
     expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
     layers = [layer for layer in rounded.model.modules() if is_4bit(layer)]
     assert layers
+    assert rounded.describe()["parameters"] == expanded.describe()["parameters"]
     saved = sum(4 * layer.weight.numel() for layer in layers_to_quantize(expanded.model))
     saved -= kept(rounded.model, "quant_state.absmax", "quant_state.state2.absmax")
     # A layer of fewer than 256 scales keeps a whole number for them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +77,15 @@ def unwrap_saved(module: Any) -> Any:
     if module.disable_adapters or not module.active_adapters:
         return module.original_module
     return module.modules_to_save[module.active_adapters[0]]
+
+
+def parameter_counts(model: nn.Module) -> tuple[int, int]:
+    """How many parameters a model has, and how many of them are trained; of 4 bits, two are kept in a byte."""
+    sizes = [
+        (math.prod(packed.shape) if (packed := getattr(each, "quant_state", None)) else each.numel(), each)
+        for each in model.parameters()
+    ]
+    return sum(size for size, _ in sizes), sum(size for size, each in sizes if each.requires_grad)
 
 
 def is_compiled(model: nn.Module) -> bool:

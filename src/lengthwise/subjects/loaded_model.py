@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lengthwise.checkpoints.faults import remarks
 from lengthwise.checkpoints.head import Head, locating_bad_logits
-from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.hidden import parameter_counts, unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.checkpoints.probe import differs, probe_tokens
@@ -182,7 +182,7 @@ class LoadedModel(Weights):
             "source": self.source,
             "adapter": self.adapter,
             "architecture": self.config.model_type,
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "parameters": parameter_counts(self.model)[0],
             "dtype": self.dtype,
             "device": str(self.device),
             "vocab_size": self.vocab_size,

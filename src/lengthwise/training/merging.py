@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.extending import clex_modules
-from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.hidden import parameter_counts, unwrap
 from lengthwise.checkpoints.loading import DTYPES, load_weights
 from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
@@ -23,7 +23,7 @@ from lengthwise.files import named_path, read_json
 from lengthwise.runs import finished_results
 from lengthwise.subjects import LoadedModel
 from lengthwise.training.recipe import Recipe, read_recipe
-from lengthwise.training.starting_model import load_for_training, parameter_counts
+from lengthwise.training.starting_model import load_for_training
 
 logger = logging.getLogger(__name__)
 

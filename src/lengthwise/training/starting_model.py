@@ -262,9 +262,3 @@ def _gives_product(module: nn.Linear) -> bool:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def parameter_counts(model: Any) -> tuple[int, int]:
-    """How many parameters a model has, and how many of them are trained."""
-    parameters = list(model.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)

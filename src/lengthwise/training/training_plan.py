@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
-from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.hidden import parameter_counts, unwrap
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
@@ -24,7 +24,6 @@ from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import (
     held_out_text,
-    parameter_counts,
     recipe_skeleton,
     training_documents,
 )

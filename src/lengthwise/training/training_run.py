@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.checkpoints import FullLogits
+from lengthwise.checkpoints.hidden import parameter_counts
 from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
 from lengthwise.checkpoints.saving import save_whole, write_extension_files
 from lengthwise.errors import Interrupted, LengthwiseError, require_known
@@ -28,7 +29,7 @@ from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import lower_is_better
-from lengthwise.training.starting_model import load_for_training, parameter_counts, training_documents
+from lengthwise.training.starting_model import load_for_training, training_documents
 from lengthwise.training.trainer import logged_parts
 
 logger = logging.getLogger(__name__)

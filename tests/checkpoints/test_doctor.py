@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import lengthwise
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
+from lengthwise.checkpoints.faults import remarks
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
@@ -146,7 +147,9 @@ class TestFaults:
         with quiet_transformers():
             save_whole(model, tiny_tokenizer(), tmp_path / "m")
             loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
-        assert faults(loaded).startswith("scaling dropped")
+        assert faults(loaded).startswith("extension not loaded")
+        with pytest.raises(UsageError, match="extension not loaded"):
+            remarks(loaded, tiny_tokenizer(), source=None)
         assert check_rope(lengthwise.load(str(tmp_path / "m")))["positions"]
 
 

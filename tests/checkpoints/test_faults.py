@@ -154,6 +154,11 @@ def with_tokens(path: Path) -> dict[str, Any]:
     return fields
 
 
+def of_another_base(path: Path) -> dict[str, Any]:
+    other = save_tiny_model(path / "other", seed=1)
+    return adapted(base_model_name_or_path=str(other))(path)
+
+
 def in_8_bits(path: Path, *, scales: bool = True) -> dict[str, Any]:
     """As published models in fp8 are."""
     folder = save_tiny_model(path / "m")
@@ -275,6 +280,7 @@ SAID: dict[str, tuple[Folder, str]] = {
     ),
     "an adapter that learned nothing": (adapted(fresh=True), "every lora_B is zero"),
     "an adapter without weight": (adapted(lora_alpha=0), "lora_alpha is 0"),
+    "an adapter of another model": (of_another_base, "/other as its base model, and this is"),
     "a misspelt key of an adapter": (adapted(lora_alpa=64), "Did you mean lora_alpha?"),
 }  # fmt: skip
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import LlamaForCausalLM
 
+from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints.doctor import examine
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import plan_extended
@@ -76,8 +78,63 @@ def test_a_tensor_of_another_part_is_passed_over(folder: Path, kind: str) -> Non
 
 def test_layers_that_predict_further_tokens_are_passed_over(folder: Path) -> None:
     rewritten(folder, num_nextn_predict_layers=1)
-    name = changed(folder, lambda tensors: tensors | SURPLUS["a layer"])
+    own = {"model.layers.2.eh_proj.weight": torch.ones(32, 64)}
+    name = changed(folder, lambda tensors: tensors | SURPLUS["a layer"] | own)
     torch.testing.assert_close(logits(load(name).model), logits(tiny_llama()))
+
+
+@pytest.mark.parametrize("ignored", [None, [r"model\.layers\.2.*"]])
+@pytest.mark.parametrize("further", [0, 1])
+def test_a_layer_that_config_json_leaves_out_is_none_that_predicts_further(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ignored: Any, further: int
+) -> None:
+    """Of DeepSeek V3 and GLM 4.5, transformers says nothing of a layer of the number that theirs has."""
+    monkeypatch.setattr(LlamaForCausalLM, "_keys_to_ignore_on_load_unexpected", ignored)
+    rewritten(folder, num_nextn_predict_layers=further)
+    with pytest.raises(UsageError, match=r"no place for: 'model.layers.2.mlp.up_proj"):
+        load(changed(folder, lambda tensors: tensors | SURPLUS["a layer"]))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_buffer_of_the_files_that_is_no_number_is_refused(tmp_path: Path, number: float) -> None:
+    """The bias by which DeepSeek V3 chooses experts: no logit is NaN with it."""
+    [animal] = (each for each in animals() if each.name == "deepseek_v3")
+    build(animal, tmp_path / "model")
+
+    def without(tensors: Tensors) -> Tensors:
+        [name] = [each for each in tensors if each.endswith("1.mlp.gate.e_score_correction_bias")]
+        tensors[name][0] = number
+        return tensors
+
+    load(str(tmp_path / "model"))
+    with pytest.raises(UsageError, match=r"NaN or infinite: .*e_score_correction_bias"):
+        load(changed(tmp_path / "model", without))
+
+
+KEPT: dict[str, tuple[torch.dtype, str, bool]] = {
+    "float32 for float32": (torch.float32, "float32", False),
+    "float32 for bfloat16": (torch.float32, "bfloat16", True),
+    "float32 for float16": (torch.float32, "float16", True),
+    "float16 for bfloat16": (torch.float16, "bfloat16", True),
+    "float64 for float32": (torch.float64, "float32", True),
+    "bfloat16 for bfloat16": (torch.bfloat16, "bfloat16", False),
+    "bfloat16 for float32": (torch.bfloat16, "float32", False),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("names", ["norm", "weight"])
+def test_weights_that_are_rounded_as_config_json_asks_are_said(folder: Path, case: str, names: str) -> None:
+    kept, asked, said = KEPT[case]
+    coarse = getattr(torch, asked)
+
+    def stored(tensors: Tensors) -> Tensors:
+        return {name: each.to(kept if names in name else coarse) for name, each in tensors.items()}
+
+    name = rewritten(Path(changed(folder, stored)), dtype=asked)
+    assert [asked in each for each in load(name).remarks] == [True] * said
+    assert [asked in each for each in examine(name)["notes"] if "digits" in each] == [True] * said
+    assert load(name, dtype="float64").remarks == []
 
 
 def test_what_is_missing_is_named_with_what_is_there_instead(folder: Path) -> None:

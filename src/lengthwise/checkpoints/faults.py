@@ -21,6 +21,7 @@ REFUSED = {
     "no frequencies": "positions are no numbers",
     "wrong number of frequencies": "some dimensions of a head would have no position",
     "adapter not loaded": "the numbers would be those of the base model",
+    "extension not loaded": "the numbers would be those of another rope",
 }
 """The faults with which nothing can be measured, and why. With the others a model is what transformers makes of it,
 and a note says how that differs from what is written."""
@@ -120,7 +121,7 @@ def _unlike_its_record(base: Any, config: Any) -> list[Fault]:
     if is_complete(base):
         return []
     part = "it has no learned frequencies" if extension.method == "clex" else "no layer scales its queries"
-    return [fault(BY_KEY["rope_type"], f"{was} {part}", "load it with lengthwise.load")]
+    return [fault("extension not loaded", f"{was} {part}", "load it with lengthwise.load")]
 
 
 def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[Fault]:

@@ -33,6 +33,7 @@ PLAIN = {
 _SCALE = re.compile("scale|absmax|SCB", re.IGNORECASE)
 _WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
 """Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
+_LAYER = re.compile(r"\blayers\.(\d+)\.(.+)")
 _COMPUTED = {
     "inv_freq", "masked_bias", "causal_mask", "position_ids", "token_type_ids", "_float_tensor", "_extra_state",
 }  # fmt: skip
@@ -94,7 +95,8 @@ def check_weights(model: nn.Module, resolved: ResolvedModel, info: Mapping[str, 
         UsageError: they have tensors without a place in the layers or the head, two heads, or other weights than the
             quantization that they claim.
     """
-    without_place = _without_place(unwrap(model), info["unexpected_keys"])
+    stored = [name for file in weight_files(resolved) for name, _ in kinds_in(file)]
+    without_place = _without_place(unwrap(model), info["unexpected_keys"], stored)
     shapes = [
         f"{name} is {[*has]} in its files and {[*wants]} in the model"
         for name, has, wants in info["mismatched_keys"]
@@ -146,8 +148,11 @@ def _readable(weight: Tensor) -> bool:
     return not weight.is_meta and not is_split(weight)
 
 
-def _without_place(base: Any, names: Iterable[str]) -> list[str]:
-    """The tensors of the files that belong to a layer or to the head, and that no module takes."""
+def _without_place(base: Any, names: Iterable[str], stored: Iterable[str]) -> list[str]:
+    """The tensors of the files that belong to a layer or to the head, and that no module takes.
+
+    `names` are those that transformers says it left out; of some that are `stored` it says nothing.
+    """
     modules, text = dict(base.named_modules()), base.config.get_text_config()
     inside = {id(module): name for name, module in modules.items()}
     decoder, head = inside[id(decoder_of(base))], inside.get(id(base.get_output_embeddings()))
@@ -157,10 +162,19 @@ def _without_place(base: Any, names: Iterable[str]) -> list[str]:
         from lengthwise.checkpoints.extension import read_extension
 
         extension = read_extension(text)
-    layers = text.num_hidden_layers
-    # Layers that predict further tokens stand behind the others.
-    beside = {str(layers + more) for more in range(getattr(text, "num_nextn_predict_layers", None) or 0)}
-    for name in sorted(names):
+    layers, parts = text.num_hidden_layers, dict[int, set[str]]()
+    ignored = re.compile("|".join(base._keys_to_ignore_on_load_unexpected or ()) or "(?!)")
+    left_out = {*names}
+    for name in stored:
+        if place := _LAYER.search(name):
+            parts.setdefault(int(place[1]), set()).add(place[2])
+            if int(place[1]) >= layers and ignored.search(name):
+                left_out.add(name)
+    # Layers that predict further tokens stand behind the others, and have parts of their own.
+    usual = set[str]().union(*(each for layer, each in parts.items() if layer < layers))
+    further = range(layers, layers + (getattr(text, "num_nextn_predict_layers", None) or 0))
+    beside = {str(layer) for layer in further if parts.get(layer, set()) - usual}
+    for name in sorted(left_out):
         path = name if name.split(".")[0] in modules else f"{base.base_model_prefix}.{name}"
         if extension is not None and extension.method == "clex" and ".frequencies." in path:
             continue
@@ -286,10 +300,17 @@ def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
 def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:
     """Raise UsageError for weights that are NaN or infinite; `besides` has the `id` of those that are known."""
     weight: Any
-    for place, weight in model.named_parameters():
+    # The buffers that files keep, as the bias by which experts are chosen, are among them.
+    for place, weight in model.state_dict(keep_vars=True).items():
         # Of a tensor that is split over processes, each looks at its own part.
         values = weight.to_local() if hasattr(weight, "to_local") else weight
-        if id(weight) in besides or values.is_meta or values.dtype not in _NUMBERS or not values.numel():
+        if (
+            not isinstance(values, Tensor)
+            or id(weight) in besides
+            or values.is_meta
+            or values.dtype not in _NUMBERS
+            or not values.numel()
+        ):
             continue
         if not all(bool(end.isfinite()) for end in values.detach().aminmax()):
             raise UsageError(

@@ -90,6 +90,9 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
 
         fields = {*inspect.signature(PEFT_TYPE_TO_CONFIG_MAPPING[raw["peft_type"]]).parameters}
         found += _unknown(raw, fields, set(), "", "adapter_config.json has {}, which PEFT does not read")
+        own, meant = base.name_or_path, raw.get("base_model_name_or_path")
+        if own and meant and Path(meant).name != Path(own).name:
+            found.append(f"adapter_config.json names {meant} as its base model, and this is {own}.")
         layers = [layer for layer, _ in base.named_modules()]
         found += [
             f"adapter_config.json has {name} for {pattern}, and the model no such layer."

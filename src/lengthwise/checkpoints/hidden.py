@@ -79,7 +79,7 @@ def unwrap_saved(module: Any) -> Any:
     return module.modules_to_save[module.active_adapters[0]]
 
 
-def parameter_counts(model: nn.Module) -> tuple[int, int]:
+def parameter_counts(model: Any) -> tuple[int, int]:
     """How many parameters a model has, and how many of them are trained; of 4 bits, two are kept in a byte."""
     sizes = [
         (math.prod(packed.shape) if (packed := getattr(each, "quant_state", None)) else each.numel(), each)

@@ -32,6 +32,16 @@ def parquet(columns: dict[str, list[Any]]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def parquet_twice() -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    columns = [pyarrow.array([text]) for text in "xy"]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), sink)
+    return sink.getvalue().to_pybytes()
+
+
 KINDS: dict[str, bytes] = {
     "rows.jsonl": JSONL.encode(),
     "crlf.jsonl": JSONL.replace("\n", "\r\n").encode(),
@@ -182,6 +192,15 @@ BAD: dict[str, tuple[bytes, str, str]] = {
         "line 3 has 3 fields",
         "row with more fields than the header",
     ),
+    "twice.jsonl": (
+        b'{"text": "x", "n": 1, "text": "y"}',
+        "line 1 .*'text' is there twice",
+        "line that is no JSON object",
+    ),
+    "twice.json": (b'[{"text": "x"}, {"n": {"a": 1, "a": 2}}]', "'a' is there twice", "unreadable file"),
+    "twice.csv": (b"text,n,text\nx,1,y\n", "two columns 'text'", "unreadable file"),
+    "twice.tsv": (b"text\ttext\n", "two columns 'text'", "unreadable file"),
+    "twice.parquet": (parquet_twice(), "two columns 'text'", "unreadable file"),
     "quotes.csv": (b'n,text\n1,"x"y\n', "line 2", "unreadable file"),
     "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
     "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),
@@ -349,6 +368,13 @@ def test_what_is_no_file_of_text(tmp_path: Path):
     assert refused(tmp_path / "folder.txt")
     os.mkfifo(tmp_path / "pipe.txt")
     assert "not a regular file" in refused(tmp_path / "pipe.txt")
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "utf\0", "base64", "rot13"])
+def test_what_is_no_encoding_of_text(encoding: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one")
+    with pytest.raises(UsageError, match="unknown encoding"):
+        load_corpus(str(tmp_path / "a.txt"), encoding=encoding)
 
 
 def test_a_name_that_cannot_be_written_as_utf8(tmp_path: Path):

@@ -15,20 +15,23 @@ import itertools
 import json
 import logging
 import lzma
-import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
+from lengthwise.text.folders import files_in
 
 logger = logging.getLogger(__name__)
 
 _NAME = 80
 """Characters of a column's name that a message shows: without a header, the name is a text."""
+_HALF = re.compile(r"[\ud800-\udfff]")
+"""Half of a surrogate pair, which UTF-8 cannot say."""
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
 
@@ -87,10 +90,6 @@ def _text(path: Path, how: TextOptions) -> str:
     data = _content(path)
     try:
         text = data.decode(how.encoding).removeprefix("\ufeff")
-    except LookupError as error:
-        raise UsageError(
-            f"unknown encoding {how.encoding!r}", expected="utf-8, utf-16, latin-1, gbk, ..."
-        ) from error
     except UnicodeError as error:
         line = data.count(b"\n", 0, getattr(error, "start", 0)) + 1
         raise _Unreadable(
@@ -98,6 +97,11 @@ def _text(path: Path, how: TextOptions) -> str:
             f"{path}, line {line}: cannot be read as {how.encoding} text ({error})",
             expected=f"{how.encoding} text",
             fix="give --encoding (utf-16, latin-1, gbk, ...)",
+        ) from error
+    # A name with NUL is no name.
+    except (LookupError, ValueError) as error:
+        raise UsageError(
+            f"unknown encoding {how.encoding!r}", expected="utf-8, utf-16, latin-1, gbk, ..."
         ) from error
     if 4 * text.count("\0") > len(text):
         raise _Unreadable(
@@ -109,12 +113,28 @@ def _text(path: Path, how: TextOptions) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. ValueError if a key is there twice: nobody knows which of two texts is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _check_names(path: Path, names: list[str], how: TextOptions) -> None:
+    """Refuse a table with two columns of the text's name, as `_object` does."""
+    if names.count(how.text_field) > 1:
+        problem = f"{path} has two columns {how.text_field!r}"
+        raise _Unreadable("unreadable file", problem, expected="one column of this name")
+
+
 def _jsonl(path: Path, how: TextOptions) -> Rows:
     for number, line in enumerate(_text(path, how).split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_object)
             row.keys()
         except (ValueError, RecursionError, AttributeError) as error:
             problem = f"{path}, line {number} is no JSON object that can be read: {reason(error)}"
@@ -124,7 +144,7 @@ def _jsonl(path: Path, how: TextOptions) -> Rows:
 
 def _json(path: Path, how: TextOptions) -> Rows:
     try:
-        rows = json.loads(_text(path, how))
+        rows = json.loads(_text(path, how), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data"):
             yield from _jsonl(path, how)
@@ -145,6 +165,7 @@ def _csv(path: Path, how: TextOptions) -> Rows:
     lines = csv.reader(io.StringIO(_text(path, how), newline=""), delimiter=delimiter, strict=True)
     try:
         names = next(lines, [])
+        _check_names(path, names, how)
         for row in filter(None, lines):
             value: Any = dict(zip(names, row, strict=False))
             if any(row[len(names) :]):
@@ -175,6 +196,7 @@ def _parquet(path: Path, how: TextOptions) -> Rows:
             # No row has the field: one row without values is enough for the message.
             yield 1, dict.fromkeys(names)
             return
+        _check_names(path, names, how)
         batches = table.iter_batches(columns=[how.text_field])
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -206,7 +228,7 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
     UsageError: no file that is read, or one, or a row, that cannot be and is not skipped; an unused option.
     """
     if path.is_dir():
-        files, left_out = _files_in(path)
+        files, left_out = files_in(path, is_text_file, suffixes=SUFFIXES)
     elif path.is_file() and is_text_file(path):
         files, left_out = {path.name: path}, Counter[str]()
     else:
@@ -281,10 +303,10 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         )
     value = row[field]
     chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
-    if isinstance(value, str) and (half := half_a_pair(value)):
+    if isinstance(value, str) and (half := _HALF.search(value)):
         return _Unreadable(
             "row with half of a surrogate pair",
-            f"{where}: {field!r} has half of a surrogate pair, {half!r}",
+            f"{where}: {field!r} has half of a surrogate pair, {half[0]!r}",
             expected="text that can be written as UTF-8",
         )
     if isinstance(value, str) or chat or value is None:
@@ -295,56 +317,3 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         expected="text, or messages with role and content",
         fix="give another --text-field",
     )
-
-
-def half_a_pair(text: str) -> str | None:
-    """The first half of a surrogate pair in a text, which UTF-8 cannot say."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return text[error.start]
-    return None
-
-
-def _files_in(folder: Path) -> tuple[dict[str, Path], Counter[str]]:
-    """The files that are read, by their path below the folder, and what is left out by kind."""
-    left_out: Counter[str] = Counter()
-    paths: list[Path] = []
-    # Unlike rglob, walk reports folders that cannot be read.
-    for inner, folders, names in os.walk(folder, onerror=_refuse):
-        for name in [name for name in folders if name.startswith(".")]:
-            folders.remove(name)
-            left_out["hidden folder"] += 1
-        left_out["linked folder"] += sum(Path(inner, name).is_symlink() for name in folders)
-        for path in (Path(inner, name) for name in names):
-            if path.name.startswith("."):
-                left_out["hidden file"] += 1
-            elif not path.exists():
-                left_out["broken link"] += 1
-            elif not path.is_file():
-                left_out["file that is not regular"] += 1
-            elif not is_text_file(path):
-                left_out[path.suffix.lower().removeprefix(".") or "file without suffix"] += 1
-            else:
-                paths.append(path)
-    kept: dict[str, Path] = {}
-    seen: set[Path] = set()
-    # Files before the links to them.
-    for path in sorted(paths, key=lambda path: (path.is_symlink(), path)):
-        if (real := path.resolve()) in seen:
-            left_out["link to a file that is read"] += 1
-        else:
-            seen.add(real)
-            kept[path.relative_to(folder).as_posix()] = path
-    if not kept:
-        counts = ", ".join(f"{count} {kind}" for kind, count in (+left_out).items())
-        raise UsageError(
-            f"the folder {folder} has no file of text in it or below, but {counts or 'nothing'}",
-            expected=f"files of {SUFFIXES}",
-            fix=f"use hf://{folder} for a data set in the hub's layout",
-        )
-    return {name: kept[name] for name in sorted(kept)}, +left_out
-
-
-def _refuse(error: OSError) -> NoReturn:
-    raise UsageError(f"cannot read a folder: {error}") from error

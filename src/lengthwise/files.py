@@ -95,8 +95,11 @@ def named_run(name: str | Path) -> tuple[str, Path]:
     return label.strip(), named_path(folder, what="the run")
 
 
-def file_to_write(name: str | Path, *, what: str) -> Path:
-    """The path of a file that is written later; UsageError, before the work for it, if it could not be written."""
+def file_to_write(name: str | Path, *, what: str, begins: str) -> Path:
+    """The path of a file that is written later, which `begins` so.
+
+    UsageError, before the work for it, if it could not be written, or would replace a file that begins otherwise.
+    """
     path = named_path(name, what=what)
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if path.is_dir() or not (there == path or there.is_dir()) or not os.access(there, os.W_OK):
@@ -106,6 +109,15 @@ def file_to_write(name: str | Path, *, what: str) -> Path:
             f"{what} {path} cannot be written: {there} is {kind}{closed}",
             expected="a file, in a folder that can be written",
         )
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            ours = file.read(len(begins.encode())) == begins.encode()
+        if not ours:
+            raise UsageError(
+                f"{what} {path} exists, and is another kind of file",
+                expected=f"a new file, or one that begins with {begins}",
+                fix=f"another {what}, or remove it",
+            )
     return path
 
 

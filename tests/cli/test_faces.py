@@ -8,6 +8,7 @@ import pytest
 
 from lengthwise.cli.options import SUMMARY
 from lengthwise.results import parse_results
+from tests.cli.small_runs import refused
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,19 @@ def test_numbers_before_another_word(lengthwise, model, text):
     ):
         settings = lengthwise(*line).json["settings"]
         assert (settings["lengths"], settings["model"]) == ([16, 32], model)
+
+
+@pytest.mark.parametrize("form", ["csv", "latex", "markdown"])
+def test_tables_replace_tables_alone(form, on_text, lengthwise):
+    assert on_text("ppl", "--lengths", 16, "--windows", 2, "--out", "run").code == 0
+    words = ("report", "run", "--format", form, "--out")
+    for _ in range(2):
+        assert lengthwise(*words, "table").code == 0
+    assert Path("table").read_text() == lengthwise(*words[:-1]).out
+    Path("notes.txt").write_text("my own")
+    Path("empty").touch()
+    assert lengthwise(*words, "empty").code == 0
+    for other in ("notes.txt", "run/results.json", "run/config.yaml", "run/samples.jsonl"):
+        before = Path(other).read_bytes()
+        refused(lengthwise(*words, other), 2, "another kind of file")
+        assert Path(other).read_bytes() == before

@@ -25,6 +25,9 @@ MODELS = {
     "difference {model} {model}": (2,),
     "difference {model} {model} --json --format csv": (2, "--json", "--format csv"),
     "import {model} --out run --resume": (2, "--resume"),
+    # No file of another kind is replaced.
+    f"ppl {{model}} {M} --fail-above 9 --junit {{model}}/config.json": (2, "config.json exists"),
+    f"compare {{model}} {{model}} {M} --b dtype=float64 --fail-use 0.1 --junit {{recipe}}": (2, "exists"),
 }
 BLANK = {
     f"ppl '' {M}": (2, "model"),
@@ -105,6 +108,7 @@ RECIPES = {
     """train {recipe} --out run --set "model=' '" """: (2, "model"),
     "train {recipe} --out run --set steps=2 --set steps=3": (2, "steps is given twice"),
     "train {recipe}": (2, "training needs a folder", "--out"),
+    **{f"train {{recipe}} --dry-run --devices {count}": (2, f"devices is {count}") for count in (0, -1, -8)},
 }  # fmt: skip
 EXTENDING = {
     f"extend {{model}} {FACTOR_2}": (2, "--out models/NAME"),

@@ -44,7 +44,7 @@ def limits(
     if junit is not None and not found:
         raise UsageError("--junit needs a threshold to report on", fix="add --fail-above VALUE")
     if junit is not None:
-        file_to_write(junit, what="--junit")
+        file_to_write(junit, what="--junit", begins="<testsuite")
     return found
 
 

@@ -11,8 +11,11 @@ from typing import Literal
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output
 from lengthwise.cli.output import needed, print_plan, print_report, print_results, print_table, show
 from lengthwise.errors import MissingError, UsageError, require_known
-from lengthwise.files import atomic_write_text, named_path
+from lengthwise.files import atomic_write_text, file_to_write, named_path
 from lengthwise.settings import Dtype
+
+_BEGINS = {"csv": "model,", "latex": r"\begin{table}", "markdown": "**"}
+"""How tables of runs begin: no other file is replaced by one."""
 
 
 def extend(
@@ -181,7 +184,7 @@ def report(
         if out is None:
             print(text, end="")
         else:
-            target = named_path(out, what="--out")
+            target = file_to_write(out, what="--out", begins=_BEGINS[format])
             atomic_write_text(target, text)
             print(target)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from lengthwise.measure.difference import holm_corrected
 from lengthwise.report.tables import Estimate
@@ -24,6 +25,7 @@ from lengthwise_studies.claims import (
     Judged,
     Rule,
     rules_table,
+    shown_p,
     verdict_table,
 )
 from lengthwise_studies.claims import judge as judge_all
@@ -78,6 +80,25 @@ def judge(found: list[Row], *tests: Paired, steps: dict[int, str] | None = None)
 )
 def test_verdicts(values, test, verdict):
     assert judge(rows(values), test)[0].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("direction", "mean", "bound"),
+    [
+        *(("same", mean, math.copysign(0.1, mean)) for mean in (0.05, -0.05, 0.25, -0.25)),
+        *(("not higher", mean, 0.1) for mean in (-0.05, 0.25)),
+        *(("not lower", mean, -0.1) for mean in (0.05, -0.25)),
+    ],
+)
+def test_p_is_of_the_end_of_the_margin_that_separates(direction, mean, bound):
+    """Where documents add nothing it is Student's."""
+    values = [mean - 0.01, mean, mean + 0.01]
+    [found] = judge(rows(values, stderr=1e-9), replace(SAME, direction=direction, margin=0.1))
+    assert found.p == pytest.approx(scipy.stats.ttest_1samp(values, bound).pvalue, rel=1e-5)
+
+
+def test_p_in_a_cell():
+    assert [shown_p(p) for p in (None, 0.0009, 0.001, 0.0123, 1.0)] == ["", "< 0.001", "0.001", "0.012", "1"]
 
 
 @pytest.mark.parametrize(

@@ -229,12 +229,17 @@ def test_a_name_is_only_a_name(name: str) -> None:
 def test_every_word_is_on_the_picture_and_on_no_other(name: str) -> None:
     one = card_of([limit(LEAST, None, model=name, claimed_length=2**20)], [compare(), compare()])
     two = card_of([limit(SOUND, OPEN, model=name), limit(LEAST, None, model=name)], [compare(clear=False)])
-    for card in (one, two, card_of([], [compare()])):
+    unknown = card_of([limit(None, None, model=name), limit(SOUND, None, model="b")])
+    for card in (one, two, unknown, card_of([], [compare()])):
         places = [(each.text, extent(each)) for each in shapes(card) if hasattr(each, "text") and each.text]
         for index, (text, (left, top, right, bottom)) in enumerate(places):
             assert (left >= 0, top >= 0, right <= WIDTH, bottom <= HEIGHT) == (True,) * 4, text
             for other, (x0, y0, x1, y1) in places[:index]:
                 assert right <= x0 or x1 <= left or bottom <= y0 or y1 <= top, (text, other)
+            for frame in (each for each in boxes(card, "quiet") if each.frame and text):
+                x0, y0, x1, y1 = frame.x, frame.y, frame.x + frame.width, frame.y + frame.height
+                apart = right <= x0 or x1 <= left or bottom <= y0 or y1 <= top
+                assert apart or (x0 <= left and y0 <= top and right <= x1 and bottom <= y1), (text, frame)
         ElementTree.fromstring(svg(shapes(card), card.sentence))
         ElementTree.fromstring(badge(card))
 

@@ -183,8 +183,8 @@ def _panel_shapes(panel: _Panel, x: float, y: float, width: float, height: float
         middle = y + pitch * (index + 0.5 + ((-0.08 if index % 2 else 0.16) if two else 0))
         known = line.value is not None
         yield from _bar(line, left, middle - bar / 2, bar, scale)
-        why = textwrap.wrap("" if known else line.small, 70, max_lines=2, placeholder=" …")
-        yield from (_Words(left + 14, middle - 3 + 20 * n, text, 15, "quiet") for n, text in enumerate(why))
+        why = textwrap.wrap("" if known else line.small, 70, max_lines=2 - two, placeholder=" …")
+        yield from (_Words(left + 14, middle + 5 * two + 20 * n, t, 15, "quiet") for n, t in enumerate(why))
         yield _Words(left - 12, middle + 6, line.side, 17, "quiet", anchor="end")
         if not (two and index % 2):
             yield _Words(x, middle + 7, line.label, size)

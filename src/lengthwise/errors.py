@@ -93,7 +93,7 @@ def require_integer(
     """Raise UsageError unless a value is an integer in low .. high; True is no number."""
     limits = f"an integer of at least {low}" if high is None else f"an integer in {low} .. {high}"
     integer = isinstance(value, Integral) and not isinstance(value, bool)
-    in_range = integer and value >= low and (high is None or value <= high)
+    in_range = integer and low <= int(value) and (high is None or int(value) <= high)
     require(in_range, f"{name} is {shown(value)}", f"{limits} ({unit})")
 
 

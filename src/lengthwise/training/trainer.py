@@ -281,7 +281,7 @@ class AlignmentTrainer(Trainer):
         """Refuse what hides the output head from gradients, shares batches, or changes another loss."""
         args, config = self.args, getattr(self.model, "config", None)
         # A model of text and images may have it in the configuration of its text.
-        configs = (config, config.get_text_config()) if hasattr(config, "get_text_config") else (config,)
+        text: Any = getattr(config, "get_text_config", lambda: None)()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
         no_such_term = "training without it: the objective has no such term"
@@ -303,7 +303,7 @@ class AlignmentTrainer(Trainer):
             (self.compute_metrics is not None, "compute_metrics", "MeasureCallback: no logits are kept"),
             (getattr(args, "loss_type", None) == "dft", "loss_type='dft'", no_such_term),
             (
-                any(getattr(each, "output_router_logits", False) for each in configs),
+                any(getattr(each, "output_router_logits", False) for each in (config, text)),
                 "output_router_logits",
                 "False, in TRL by router_aux_loss_coef=0.0: the objective has no such term",
             ),

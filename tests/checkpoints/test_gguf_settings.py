@@ -183,6 +183,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "a weight of another shape": ({_NO_WEIGHT: np.ones((7, 64))}, (), "layers.1.mlp.up_proj.weight"),
     "a weight without a place": ({"blk.0.attn_q.bias": np.ones(96)}, (), "numbers"),
     "text split by another rule": ({"tokenizer.ggml.pre": "deepseek-llm"}, (), "deepseek-llm"),
+    "text split by no rule": ({"tokenizer.ggml.pre": None}, (), "tokenizer.ggml.pre"),
+    "text split by llama.cpp's own rule": ({"tokenizer.ggml.pre": "default"}, (), "tokenizer.ggml.pre"),
     "BOS that is not added": ({"tokenizer.ggml.add_bos_token": True}, (), "add_bos_token"),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from lengthwise import extend
 from lengthwise.checkpoints.hidden import cache_argument
@@ -149,6 +149,36 @@ def test_what_was_read_before_changes_nothing(kind: str, path: str, branches: bo
             for seed, found in enumerate(together(model, asked)):
                 truth = expected(kind, path, size, seed, branches)
                 torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
+
+
+KEPT = [DynamicCache()]
+
+
+def sharing(_config: Any, _tokens: int) -> DynamicCache:
+    """A new cache, with layers that were there before."""
+    cache = DynamicCache()
+    cache.layers = KEPT[0].layers
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda *_: KEPT[0], "holds tokens"),
+        (sharing, "holds tokens"),
+        (lambda *_: None, "a NoneType"),
+        (lambda *_: DynamicCache, "a type"),
+        (lambda *_: "dynamic", "a str"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["a plain cache", "lfm2"])
+def test_a_cache_that_is_not_empty_or_none_at_all_is_refused(make: Any, words: str, kind: str) -> None:
+    """At its first reading, or at the second one, which would go on from the first."""
+    model = made(kind, ReadingPath(chunk=24, cache=make, option="cache=mine:make"))
+    KEPT[0] = DynamicCache(config=model.config)
+    with pytest.raises(UsageError, match=f"cache=mine:make gives .*{words}"):
+        for seed in range(2):
+            model.read([reading(50, seed, branches=False)])
 
 
 def through(path: ReadingPath) -> LoadedModel:

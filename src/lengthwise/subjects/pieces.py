@@ -236,7 +236,7 @@ def whole_cache(model: Weights) -> Cache | None:
 def made_cache(model: Weights, tokens: int) -> Cache | None:
     """An empty cache of the model's path for at most `tokens` tokens; None leaves it to the model.
 
-    UsageError or MissingError if it cannot be made for this model.
+    UsageError or MissingError if it cannot be made for this model, or is no empty cache.
     """
     path = model.path
     if path.cache is None:
@@ -244,7 +244,7 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
     # A model that was handed over may be elsewhere than its settings say.
     check_offloading(path.option.removeprefix("kv_cache="), on_cuda=model.device.type == "cuda")
     try:
-        return path.cache(model.config, tokens)
+        cache = path.cache(model.config, tokens)
     # Unknown kinds of layers fail a look-up.
     except Exception as error:
         kind = MissingError if isinstance(error, ImportError) else UsageError
@@ -252,6 +252,20 @@ def made_cache(model: Weights, tokens: int) -> Cache | None:
             f"{path.option} cannot be made for {model.name}: {reason(error)}",
             fix=f"leave {path.option} out, or name another cache",
         ) from error
+    if not isinstance(cache, Cache) or any(map(_has_read, getattr(cache, "layers", ()))):
+        found = "one that holds tokens" if isinstance(cache, Cache) else f"a {type(cache).__name__}"
+        raise UsageError(
+            f"{path.option} gives {found}",
+            expected="an empty Cache of transformers, a new one with each call",
+        )
+    return cache
+
+
+def _has_read(layer: Any) -> bool:
+    """Whether a layer of a cache holds keys, or the state of a recurrent layer."""
+    states = getattr(layer, "has_previous_state", False)
+    recurrent = any(states.values()) if isinstance(states, dict) else bool(states)
+    return recurrent or (getattr(layer, "keys", None) is not None and bool(layer.get_seq_length() > 0))
 
 
 def in_pieces(model: Weights, ids: Tensor) -> Tensor:

@@ -78,6 +78,13 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
         assert found["SCE 0.3"][f"perplexity at 2T{after}: ours"] is None
 
 
+def test_what_brackets_hold_is_said_of_one_seed_too() -> None:
+    run = _run("table4")
+    one = replace(run, config={"size": replace(LAPTOP, seeds=1).to_dict()})
+    notes = [TABLES["table4"].sections(each, Path())[0].tables[1].notes for each in (run, one)]
+    assert [("seed." in note, "documents" in note) for [note] in notes] == [(True, False), (False, True)]
+
+
 def test_the_lead_counts_help_and_harm_apart() -> None:
     """Table 4 has eight claims that a small weight helps and seven that a large one harms; two have numbers here."""
     [lead] = TABLES["table4"].sections(_run("table4"), Path())[0].paragraphs

@@ -125,7 +125,7 @@ class Size:
         seeds = f"All seeds start from one pretrained {self.model}: verdicts are about this checkpoint"
         if self.start is not None:
             seeds = f"Seed s starts from checkpoint s of {self.seeds} pretrainings of {self.model}"
-        return (f"T = {self.trained} tokens. {seeds}, and has its own windows and offsets.",)
+        return (f"T = {self.trained} tokens. {seeds}. Each seed has its own windows and offsets.",)
 
     @property
     def marks(self) -> tuple[int, ...]:

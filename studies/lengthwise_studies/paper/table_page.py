@@ -147,7 +147,11 @@ def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:
             for arm in arms
         ]
     shown = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
-    note = "Ours: the mean over seeds; in brackets the lowest and the highest seed."
+    note = (
+        "Ours: the mean over seeds; in brackets the lowest and the highest seed."
+        if size.seeds > 1
+        else "Ours: one seed, with its 95 % interval over documents."
+    )
     rows = [row for row in zip(*shown.values(), strict=True) if any(cell is not None for cell in row[1:])]
     return Table(columns=[*shown], rows=rows, notes=[note])
 

@@ -23,7 +23,7 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason,
 from lengthwise.files import named_path
 from lengthwise.progress import advance
 from lengthwise.settings import Subject
-from lengthwise.subjects.llama_cpp_file import OpenFile
+from lengthwise.subjects.llama_cpp_file import architecture, digest, remarks, says
 from lengthwise.subjects.llama_cpp_settings import CACHE_TYPES, rope_settings
 from lengthwise.subjects.llama_cpp_stream import Stream
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, reading_path
@@ -88,7 +88,6 @@ class LlamaCpp:
         self._c, self._said = c, list[str]()
         self._model = self._loaded(gpu=subject.device != "cpu")
         weakref.finalize(self, c.llama_model_free, self._model)
-        self._says = OpenFile(c, self._model, self.file)
         if c.llama_model_has_encoder(self._model):
             # llama.cpp ends the process where a decoder has read no encoder.
             raise self._no_decoder("it has an encoder")
@@ -100,8 +99,8 @@ class LlamaCpp:
             own = ResolvedModel(self.name, str(self.file.parent))
             named = read_tokenizer(own, gguf_file=self.file.name)
         self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named
-        scaling = self._says.of("rope.scaling.type")
-        if self._says.of("rope.scaling.original_context_length") and scaling in (None, "longrope"):
+        scaling = says(c, self._model, "rope.scaling.type")
+        if says(c, self._model, "rope.scaling.original_context_length") and scaling in (None, "longrope"):
             self.rope_by_length = "longrope"
         self._open: tuple[int, Any, weakref.finalize[Any, Any]] | None = None
         self._causal = False
@@ -131,7 +130,7 @@ class LlamaCpp:
 
     def _no_decoder(self, problem: str) -> UsageError:
         return UsageError(
-            f"{self.name} ({self._says.architecture}) is not a causal language model: {problem}",
+            f"{self.name} ({architecture(self._c, self._model)}) is not a causal language model: {problem}",
             expected="a decoder that predicts each token from those before it",
         )
 
@@ -243,7 +242,10 @@ class LlamaCpp:
 
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the file, in all its parts, and of the tokenizer."""
-        return {"weights": self._says.digest(), "tokenizer": tokenizer_fingerprint(self.tokenizer)}
+        return {
+            "weights": digest(self._c, self._model, self.file),
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+        }
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -260,7 +262,7 @@ class LlamaCpp:
             "claimed_length": self.trained_length,
             "rope_scaling": self.rope_scaling or "as in the file",
             "batch": self.batch,
-            "remarks": self._says.remarks(self.rope_scaling),
+            "remarks": remarks(self._c, self._model, self.file, self.rope_scaling),
             "llama-cpp-python": self._c.__version__,
         }
 

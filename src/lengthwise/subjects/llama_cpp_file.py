@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +18,47 @@ _BLOCKS, _BLOCK = 1024, 4096
 """Blocks of a file that a hash reads, and the bytes of each."""
 
 
-class OpenFile:
-    """A file, or the first of several parts, and the model that llama.cpp made of it."""
+def architecture(c: Any, model: Any) -> str:
+    """The file's; "" if it does not say. `c` is the module `llama_cpp`, `model` its own pointer, here and below."""
+    return _meta(c, model, "general.architecture") or ""
 
-    def __init__(self, c: Any, model: Any, path: Path) -> None:
-        self._c, self._model, self._path = c, model, path
-        self.architecture = self._meta("general.architecture") or ""
 
-    def of(self, key: str) -> str | None:
-        """What the file has under a key, which is without the architecture, in text; None if it has none."""
-        return self._meta(f"{self.architecture}.{key}")
+def says(c: Any, model: Any, key: str) -> str | None:
+    """What the file has under a key, which is without the architecture, in text; None if it has none."""
+    return _meta(c, model, f"{architecture(c, model)}.{key}")
 
-    def _meta(self, key: str) -> str | None:
-        words = ctypes.create_string_buffer(256)
-        found = self._c.llama_model_meta_val_str(self._model, key.encode(), words, len(words))
-        return None if found < 0 else words.value.decode(errors="replace")
 
-    def remarks(self, rope_scaling: str | None) -> list[str]:
-        """What llama.cpp does otherwise than the file, or a subject's `rope_scaling`, says."""
-        kind = rope_scaling and rope_scaling.partition(":")[0]
-        found = passed_over(self.architecture, self.of, kind)
-        if kind and (left := [each.name for each in GGUFReader(self._path).tensors if each.name in DIVISORS]):
-            found.append(
-                f"{', '.join(left)} of the file divide frequencies beside rope_scaling {rope_scaling}"
-            )
-        return found
+def _meta(c: Any, model: Any, key: str) -> str | None:
+    words = ctypes.create_string_buffer(256)
+    found = c.llama_model_meta_val_str(model, key.encode(), words, len(words))
+    return None if found < 0 else words.value.decode(errors="replace")
 
-    def digest(self) -> str:
-        """A hash of the size of each part, and of evenly spaced blocks."""
-        digest = hashlib.sha256()
-        for file in self._parts():
-            size = file.stat().st_size
-            digest.update(f"{size}\n".encode())
-            with file.open("rb") as stream:
-                for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
-                    stream.seek(int(start))
-                    digest.update(stream.read(_BLOCK))
-        return digest.hexdigest()[:32]
 
-    def _parts(self) -> list[Path]:
-        """llama.cpp finds the other parts of a first one by their names."""
-        if (count := int(self._meta("split.count") or 1)) < 2:
-            return [self._path]
-        ends = [f"-{part:05}-of-{count:05}.gguf" for part in range(1, count + 1)]
-        return [self._path.with_name(self._path.name.removesuffix(ends[0]) + end) for end in ends]
+def remarks(c: Any, model: Any, path: Path, rope_scaling: str | None) -> list[str]:
+    """What llama.cpp does otherwise than the file, or a subject's `rope_scaling`, says."""
+    kind = rope_scaling and rope_scaling.partition(":")[0]
+    found = passed_over(architecture(c, model), partial(says, c, model), kind)
+    if kind and (left := [each.name for each in GGUFReader(path).tensors if each.name in DIVISORS]):
+        found.append(f"{', '.join(left)} of the file divide frequencies beside rope_scaling {rope_scaling}")
+    return found
+
+
+def digest(c: Any, model: Any, path: Path) -> str:
+    """A hash of the size of each part of a model, and of evenly spaced blocks."""
+    made = hashlib.sha256()
+    for file in _parts(c, model, path):
+        size = file.stat().st_size
+        made.update(f"{size}\n".encode())
+        with file.open("rb") as stream:
+            for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
+                stream.seek(int(start))
+                made.update(stream.read(_BLOCK))
+    return made.hexdigest()[:32]
+
+
+def _parts(c: Any, model: Any, path: Path) -> list[Path]:
+    """llama.cpp finds the other parts of a first one by their names."""
+    if (count := int(_meta(c, model, "split.count") or 1)) < 2:
+        return [path]
+    ends = [f"-{part:05}-of-{count:05}.gguf" for part in range(1, count + 1)]
+    return [path.with_name(path.name.removesuffix(ends[0]) + end) for end in ends]

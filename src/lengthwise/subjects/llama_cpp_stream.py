@@ -17,7 +17,6 @@ class Stream:
     """The logits of one text in order, a few rows at a time; those that were handed on are not kept."""
 
     def __init__(self, model: Any, tokens: NDArray[Any], begin: int) -> None:
-        # The model is a LlamaCpp, whose file imports this one.
         self._model, self._tokens, self._begin = model, tokens, begin
         self._next = -1
 

@@ -187,3 +187,20 @@ def test_the_last_place_of_a_person_is_at_the_depth(questions, name, moves):
         assert len(set(own)) == len(own) == moves
         assert sorted(place for _, place in told) == question.candidates
         assert 100 * question.reached == pytest.approx(question.depth, abs=2)
+
+
+EVENLY = {
+    "ordinals": "note about the",
+    "association": "now belongs to",
+    "aggregation": "flew a|called at the harbour",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.split("_")[0] in EVENLY])
+def test_sentences_stand_evenly_in_the_text(questions, name):
+    """The k-th of n at (k + 1/2) / n of it, but for whole sentences and the words before the text."""
+    for question in questions(name):
+        context = question.prompt.split("\n\nQuestion: ")[0]
+        begins = [found.start() / len(context) for found in re.finditer(EVENLY[name.split("_")[0]], context)]
+        evenly = [(index + 0.5) / len(begins) for index in range(len(begins))]
+        assert begins == pytest.approx(evenly, abs=0.06)

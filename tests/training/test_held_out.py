@@ -118,20 +118,18 @@ def test_the_splits_of_a_data_set(held, make, tmp_path):
     spec = f"hf://{folder}"
     # Read as given, both would be what is trained on.
     with pytest.raises(UsageError, match="names its split 'train'"):
-        plan(make(data={"corpus": f"{spec}@train"}))
+        plan(make(data={"corpus": f"{spec}@train", "split": "train"}))
     with pytest.raises(UsageError, match="reads text that is trained on"):
-        make(data={"corpus": f"{spec}@train", "split": None}, eval={"every": 1})
+        make(data={"corpus": f"{spec}@train"}, eval={"every": 1})
     with pytest.raises(UsageError, match="3 of 3 documents"):
         plan(
             make(
-                data={"corpus": f"{spec}@train", "split": None},
+                data={"corpus": f"{spec}@train"},
                 eval={"every": 1, "corpus": spec, "split": "train"},
             )
         )
-    apart = {"data": {"corpus": f"{spec}@train", "split": None}}
-    with pytest.raises(UsageError, match="3 of 3 documents"):
-        plan(make(**apart, eval={"every": 1, "corpus": spec, "split": "train"}))
-    apart["eval"] = {"every": 1, "corpus": f"{spec}@test", "split": None}
+    apart = {"data": {"corpus": f"{spec}@train"}}
+    apart["eval"] = {"every": 1, "corpus": f"{spec}@test"}
     own = {"data": {"corpus": spec}, "eval": {"every": 1}}
     one, other = (held_out_text(make(**each), tiny_tokenizer())[0].documents for each in (apart, own))
     assert one == other

@@ -12,6 +12,8 @@ from pydantic import ConfigDict, Field, model_validator
 from lengthwise.errors import UsageError, nearest, reason, require_known
 from lengthwise.positions import rope_method
 from lengthwise.settings import Finite, Positive, Settings, TextOptions, Whole, checked
+from lengthwise.text.corpus import HUB_PREFIX
+from lengthwise.text.hub import split_in
 from lengthwise.training.views import Tokens
 from lengthwise.versions import need
 
@@ -57,17 +59,29 @@ class Extend(Settings):
         return self
 
 
+def _leave_the_split_to_the_corpus(given: Any) -> Any:
+    """Sections whose corpus names a split of its own, as hf://owner/name@train does, have no default beside it."""
+    corpus = given.get("corpus") if isinstance(given, dict) else None
+    named = isinstance(corpus, str) and corpus.startswith(HUB_PREFIX) and split_in(corpus) is not None
+    return {"split": None, **given} if named else given
+
+
 class Data(TextOptions):
     """The text that the windows are cut from."""
 
     corpus: str
     """What `lengthwise.text.load_corpus` takes: books, code, a file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] | None = "train"
-    """Documents to train on; measure with --split test. null: all of a file, folder or hf://...@split, else test."""
+    """Documents to train on; measure with --split test. null: all of a file, folder or hf://...@split, else test.
+
+    The default of hf://...@split is null.
+    """
     packing: bool = False
     """Join all documents with EOS between them, so that windows cross documents."""
     bos: Literal["auto", "always", "never"] = "auto"
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
+
+    _before = model_validator(mode="before")(_leave_the_split_to_the_corpus)
 
 
 class Adapter(Settings):
@@ -250,6 +264,8 @@ class Eval(Settings):
     """Training stops after so many evaluations without a better number; with null it never stops early."""
     keep_best: bool = False
     """The run's `model` is the best one of all evaluations, not the last. Every evaluation makes a checkpoint."""
+
+    _before = model_validator(mode="before")(_leave_the_split_to_the_corpus)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from lengthwise.checkpoints import embedded_models
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.prompts import fit
@@ -35,7 +36,8 @@ def check_whole(path: Path | str) -> None:
 
 
 def kept(cache: Path) -> list[str]:
-    return sorted(path.name for path in (cache / "models").iterdir() if not path.name.endswith(".lock"))
+    files = (path for path in (cache / "models").rglob("*") if path.is_file() and path.suffix != ".lock")
+    return sorted({path.parent.name for path in files})
 
 
 def test_converted_once_and_equal(gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -109,10 +111,15 @@ def in_parts(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return [tmp_path / name / "part" for name in modules]
 
 
-def test_a_model_in_parts(in_parts: list[Path], cache: Path):
+def test_a_model_in_parts(in_parts: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch):
     check_whole("gemma3-270m")
-    assert kept(cache) == ["gemma3-270m"]
-    assert not list((cache / "models" / "gemma3-270m").glob("*.gguf"))
+    folder = made_folder("gemma3-270m")
+    assert folder is not None
+    assert not list(folder.glob("*.gguf"))
+    monkeypatch.setattr(embedded_models, "_RULES", embedded_models._RULES + 1)
+    assert made_folder("gemma3-270m") is None
+    check_whole("gemma3-270m")
+    assert made_folder("gemma3-270m") not in (None, folder)
 
 
 def test_a_damaged_part(in_parts: list[Path], cache: Path):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lengthwise import catalogue, machine
+from lengthwise.checkpoints import embedded_models
 from lengthwise.training.recipe import shipped_recipes
 
 MODELS = ["smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "tiny-books"]
@@ -65,7 +66,7 @@ def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert state() == "missing"
     monkeypatch.setattr(catalogue, "installed", lambda _: True)
     assert state() == "made at first use"
-    folder = tmp_path / "models" / "smollm2-135m"
+    folder = embedded_models._place("smollm2-135m")
     folder.with_name(folder.name + ".checkpoint").mkdir(parents=True)
     assert state() == "made at first use"
     folder.mkdir()

@@ -16,7 +16,7 @@ SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
 
 _RULES = 4
-"""Of the conversion of a GGUF file. Another number converts files again that are in the cache."""
+"""Of the conversion of a GGUF file. Another number converts files and embedded models again that are in the cache."""
 
 
 EMBEDDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
@@ -27,9 +27,16 @@ is the hash of the whole file, if it is in parts; that of Gemma's is in SHA256SU
 """
 
 
+def _place(name: str) -> Path:
+    """Where in the cache an embedded model is, by what it is made of and the rules of its conversion."""
+    parts: list[Any] = EMBEDDED[name].get("gguf") or [sha256(SHIPPED / "model.safetensors")]
+    key = hashlib.sha256(json.dumps([_RULES, *parts]).encode()).hexdigest()[:16]
+    return cache_dir() / "models" / key / name
+
+
 def made_folder(name: str) -> Path | None:
     """The folder of an embedded model in the cache; None before it has been built."""
-    folder = cache_dir() / "models" / name
+    folder = _place(name)
     return folder if (folder / "config.json").is_file() else None
 
 
@@ -40,7 +47,7 @@ def build_embedded(name: str) -> Path:
     """
     model = EMBEDDED[name]
     return build_once(
-        cache_dir() / "models" / name,
+        _place(name),
         lambda folder: _join(model, folder) if "gguf" in model else _widen(folder),
         what=f"the model {name}",
     )

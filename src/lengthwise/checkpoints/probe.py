@@ -80,8 +80,14 @@ def _apart(found: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     same = (one == other) | (one.isnan() & other.isnan())
     difference = (one - other).abs_().masked_fill_(same, 0)
     size = other.abs().masked_fill_(~other.isfinite(), 0)
-    far = size > _FAR * size.masked_fill(size == 0, torch.nan).nanmedian(dim=-1, keepdim=True).values
-    kinds = [[each.masked_fill(kind, 0) for each in (difference, size)] for kind in (~far, far)]
+    # Few rows have a far number: where most others reach a thousandth of the largest, the median does, too.
+    small = (size < size.amax(-1, keepdim=True) / _FAR) & (size > 0)
+    rows = 2 * small.sum(-1) >= (size > 0).sum(-1)
+    kinds = [[size.new_zeros(1)] * 2, [difference, size]]
+    if rows.any():
+        far, some = torch.zeros_like(same), size[rows]
+        far[rows] = some > _FAR * some.masked_fill(some == 0, torch.nan).nanmedian(-1, keepdim=True).values
+        kinds = [[each.masked_fill(kind, 0) for each in (difference, size)] for kind in (~far, far)]
     largest = torch.stack([torch.stack([each.max() for each in some]) for some in zip(*kinds, strict=True)])
     _, (rest, sizes) = kinds
     return largest.cpu(), (rest.sum(-1) / sizes.sum(-1).clamp(min=_TINY)).cpu()

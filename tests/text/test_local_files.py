@@ -197,7 +197,11 @@ BAD: dict[str, tuple[bytes, str, str]] = {
         "line 1 .*'text' is there twice",
         "line that is no JSON object",
     ),
-    "twice.json": (b'[{"text": "x"}, {"n": {"a": 1, "a": 2}}]', "'a' is there twice", "unreadable file"),
+    "twice.json": (
+        b'[{"text": "x"}, {"text": "x", "text": "y"}]',
+        "'text' is there twice",
+        "unreadable file",
+    ),
     "twice.csv": (b"text,n,text\nx,1,y\n", "two columns 'text'", "unreadable file"),
     "twice.tsv": (b"text\ttext\n", "two columns 'text'", "unreadable file"),
     "twice.parquet": (parquet_twice(), "two columns 'text'", "unreadable file"),

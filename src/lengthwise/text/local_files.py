@@ -19,6 +19,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,11 @@ def _text(path: Path, how: TextOptions) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. ValueError if a key is there twice: nobody knows which of two texts is meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
-    return found
+def _object(pairs: list[tuple[str, Any]], *, field: str) -> dict[str, Any]:
+    """A JSON object. ValueError if the text's key is there twice: nobody knows which of two texts is meant."""
+    if sum(key == field for key, _ in pairs) > 1:
+        raise ValueError(f"the key {field!r} is there twice")
+    return dict(pairs)
 
 
 def _check_names(path: Path, names: list[str], how: TextOptions) -> None:
@@ -134,7 +133,7 @@ def _jsonl(path: Path, how: TextOptions) -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_object)
+            row = json.loads(line, object_pairs_hook=partial(_object, field=how.text_field))
             row.keys()
         except (ValueError, RecursionError, AttributeError) as error:
             problem = f"{path}, line {number} is no JSON object that can be read: {reason(error)}"
@@ -144,7 +143,7 @@ def _jsonl(path: Path, how: TextOptions) -> Rows:
 
 def _json(path: Path, how: TextOptions) -> Rows:
     try:
-        rows = json.loads(_text(path, how), object_pairs_hook=_object)
+        rows = json.loads(_text(path, how), object_pairs_hook=partial(_object, field=how.text_field))
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data"):
             yield from _jsonl(path, how)

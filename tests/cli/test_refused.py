@@ -10,6 +10,7 @@ from tests.cli.small_runs import refused
 
 TEXT = "--text {text} --split all"
 M = f"{TEXT} --lengths 16 --windows 2"
+M64 = f"{TEXT} --lengths 64 --windows 2"
 FACTOR_2 = "--method pi --factor 2"
 COMPARE = f"compare {{model}} {{model}} {TEXT} --lengths 96 --windows 3 --dry-run"
 MODELS = {
@@ -27,7 +28,7 @@ MODELS = {
     "import {model} --out run --resume": (2, "--resume"),
     # No file of another kind is replaced.
     f"ppl {{model}} {M} --fail-above 9 --junit {{model}}/config.json": (2, "config.json exists"),
-    f"compare {{model}} {{model}} {M} --b dtype=float64 --fail-use 0.1 --junit {{recipe}}": (2, "exists"),
+    f"compare {{model}} {{model}} {M64} --b dtype=float64 --fail-use 0.1 --junit {{recipe}}": (2, "exists"),
 }
 BLANK = {
     f"ppl '' {M}": (2, "model"),

@@ -55,12 +55,18 @@ def subject_of(folder, tmp_path, monkeypatch, request) -> Callable[[Kind], Subje
             return Subject(model=stub.url, tokenizer=str(folder))
         if kind == "llama.cpp":
             library = MagicMock(
-                **{"llama_model_n_ctx_train.return_value": 4096, "llama_model_meta_val_str.return_value": -1}
+                **{
+                    "llama_model_n_ctx_train.return_value": 4096,
+                    "llama_model_meta_val_str.return_value": -1,
+                    "llama_model_has_encoder.return_value": False,
+                }
             )
             monkeypatch.setitem(sys.modules, "llama_cpp", library)
             monkeypatch.setattr(LlamaCpp, "_loaded", gpu_is_refused)
             (tmp_path / "model.gguf").touch()
             monkeypatch.setattr(LlamaCpp, "_context", lambda self, tokens: None)
+            # What it would read, checks/llamacpp reads.
+            monkeypatch.setattr(LlamaCpp, "_check_causal", lambda self, room: None)
             return Subject(model=f"llama.cpp:{tmp_path}/model.gguf", device="cpu", tokenizer=str(folder))
         return Subject(model=str(folder))
 

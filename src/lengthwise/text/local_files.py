@@ -25,7 +25,6 @@ from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
-from lengthwise.text.folders import files_in
 
 logger = logging.getLogger(__name__)
 
@@ -227,6 +226,8 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
     UsageError: no file that is read, or one, or a row, that cannot be and is not skipped; an unused option.
     """
     if path.is_dir():
+        from lengthwise.text.folders import files_in
+
         files, left_out = files_in(path, is_text_file, suffixes=SUFFIXES)
     elif path.is_file() and is_text_file(path):
         files, left_out = {path.name: path}, Counter[str]()

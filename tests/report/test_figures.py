@@ -136,6 +136,14 @@ def test_matrix_extremes_in_words() -> None:
     assert "from 0.2500 at 128 and 96 tokens to 0.5000 at 128 and 64 tokens" in picture.alt
 
 
+@pytest.mark.parametrize(("models", "said"), [(4, ""), (5, "The first 12 of 15 are drawn.")])
+def test_panels_that_are_left_out_are_counted(models: int, said: str) -> None:
+    rows = [row for model in range(models) for row in made.misalignment_rows(f"m{model}")]
+    caption = drawn(misalignment_matrix(rows)).caption
+    assert caption.endswith(said)
+    assert ("are drawn" in caption) == bool(said)
+
+
 def test_training_curves_leave_out_what_was_not_logged() -> None:
     records = [{"step": 1, "cross_entropy": 3.0}, {"step": 2, "cross_entropy": float("nan")}]
     picture = drawn(training_curves({"plain": records}))

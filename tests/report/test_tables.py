@@ -174,6 +174,7 @@ def test_terminal_folds_and_never_crops(width: int) -> None:
         (Estimate(-0.00001, -0.02, 0.02), "0.000 [-0.020, 0.020]"),
         (Estimate(3.14159), "3.142"),
         (Estimate(31415.9), "31416"),
+        (Estimate(1.234e38, 1e3, 2e38), "1.23e+38 [1000, 2e+38]"),
         (Estimate(0.0000000123), "0.000000"),
         (Estimate(0.0), "0"),
         (Estimate(2.0, 2.0, 2.0), "2.000 [2.000, 2.000]"),

@@ -56,7 +56,7 @@ def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
                 title=title,
                 alt=f"{title}, as a matrix by the two lengths. {words}",
                 caption=f"{'Thousandths of a nat' if unit < 1 else 'Nats'} per token. Both contexts end at the same "
-                "token; a label is the upper end of a bin of context lengths.",
+                "token; a label is the upper end of a bin of context lengths." + _cut(names),
             )
 
     return in_both_widths(drawing, "misalignment-matrix", min(3, len({row.length for row in rows})))
@@ -94,7 +94,8 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
                 alt=f"{title}, in per cent. {words}",
                 caption="Per cent of the samples. The depth is the place of the answer in the context: 0 is the "
                 "beginning, 100 the end, next to the question."
-                + (f" Guessing gives {100 * chance:.0f}." if chance else ""),
+                + (f" Guessing gives {100 * chance:.0f}." if chance else "")
+                + _cut(series_names(ours)),
             )
 
     return in_both_widths(drawing, f"depth-{ours[0].task}", min(3, len(panels)))
@@ -112,6 +113,12 @@ def _cells(
         name: {at: fmean(values) for at, values in cells.items()}
         for name, cells in list(found.items())[:_MOST_PANELS]
     }
+
+
+def _cut(names: Sequence[str]) -> str:
+    """What is left out of a picture of these panels; "" where all are drawn."""
+    count = len({*names})
+    return f" The first {_MOST_PANELS} of {count} are drawn." if count > _MOST_PANELS else ""
 
 
 def _draw(axes: Axes, cells: Cells, *, unit: float, top: float, down_tick: str = "{:g}") -> None:

@@ -33,6 +33,8 @@ _WHERE = {
 }
 MOST_COLUMNS = 6
 """Of a table on a page: as many as a laptop shows whole."""
+_MOST_WRITTEN = 1e9
+"""Larger numbers are written with a power of ten."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class Estimate:
         return f"{self.value_text} {self.interval_text}".rstrip()
 
     def _fixed(self, number: float) -> str:
+        # The perplexity of a broken model has 38 digits.
+        if abs(number) >= _MOST_WRITTEN:
+            return f"{number:{'+' if self.signed else ''}.3g}"
         text = f"{number:{'+' if self.signed else ''}.{self._decimals()}f}"
         # Minus nothing is nothing.
         return text.replace("-", "+" if self.signed else "") if float(text) == 0 else text

@@ -26,6 +26,7 @@ MODELS = {
     "difference {model} {model}": (2,),
     "difference {model} {model} --json --format csv": (2, "--json", "--format csv"),
     "import {model} --out run --resume": (2, "--resume"),
+    f"ppl {{model}} {TEXT} --lengths 16,32": (2, "--lengths", "expected: blanks between them: 16 32"),
     # No file of another kind is replaced.
     f"ppl {{model}} {M} --fail-above 9 --junit {{model}}/config.json": (2, "config.json exists"),
     f"compare {{model}} {{model}} {M64} --b dtype=float64 --fail-use 0.1 --junit {{recipe}}": (2, "exists"),

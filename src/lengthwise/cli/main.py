@@ -57,6 +57,7 @@ EXAMPLES = (
     "lengthwise report runs/before runs/after runs/lora --out compare.html",
 )
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_COMMAS = re.compile(r'unable to convert "([\d.]+(?:,[\d.]+)+)"')
 _ELSEWHERE = re.compile(r"`[^`]*`|(lengthwise|torchrun|hf|vLLM:?) [^,;)]*")
 """Whole commands and other programs, whose options are their own."""
 _BETWEEN = re.compile(r"; |, (?:or )?| or (?=another |choose |start |--)")
@@ -134,7 +135,9 @@ def _explained(error: BaseException, verb: Sequence[str] = ()) -> tuple[int, str
         case OSError() if (failed := _closed_output()) is not None:
             return LengthwiseError.exit_code, f"cannot write standard output: {failed.strerror}"
         case CycloptsError():
-            return UsageError.exit_code, str(error)
+            listed = _COMMAS.search(said := str(error))
+            apart = f"\nexpected: blanks between them: {listed[1].replace(',', ' ')}" if listed else ""
+            return UsageError.exit_code, f"{said}{apart}"
         case LengthwiseError():
             return error.exit_code, str(_fitting(error, *verb))
     if not is_out_of_memory(error):

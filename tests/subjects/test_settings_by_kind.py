@@ -19,7 +19,8 @@ OTHERS = {"text", "model", *TextOptions.model_fields}
 """Of the measurement, not of what reads the model."""
 PAIRS = [(kind, name) for kind in KINDS for name in TAKEN_BY]
 TAKEN = [(kind, name) for kind, name in PAIRS if kind in TAKEN_BY[name]]
-IMPOSSIBLE: dict[str, Any] = {"n_ctx": 1, "patience": 1e-9}
+# A path: the hub would be asked again and again for a name.
+IMPOSSIBLE: dict[str, Any] = {"n_ctx": 1, "patience": 1e-9, "adapter": "./gone"}
 NAMES: dict[Kind, str] = {
     "weights": "tiny-books",
     "endpoint": "http://127.0.0.1:9/v1",

@@ -25,12 +25,14 @@ def blocks(kind: Kind) -> np.ndarray | None:
     numbers, bits = rng.normal(size=SHAPE, scale=0.2).astype(np.float32), gguf.GGML_QUANT_SIZES[kind]
     try:
         return gguf.quants.quantize(numbers, kind)
+    # gguf-py reads more kinds (Q2_K to Q6_K, IQ) than it writes.
     except NotImplementedError:
         found = rng.integers(0, 256, (numbers.size // bits[0], bits[1]), dtype=np.uint8)
     try:
         with np.errstate(all="ignore"):
             while (bad := ~np.isfinite(gguf.quants.dequantize(found, kind)).all(1)).any():
                 found[bad] = rng.integers(0, 256, (int(bad.sum()), bits[1]), dtype=np.uint8)
+    # Kinds that it does not read either (whole numbers, Q8_1) are those that `UNREAD` holds to be refused.
     except NotImplementedError:
         return None
     return found.reshape(SHAPE[0], -1)

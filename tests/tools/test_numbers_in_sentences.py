@@ -262,7 +262,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
 
 @cache
 def sentences(page: Path) -> str:
-    """The page without tables, blocks of code, headings, targets of links and what tools measure anew."""
+    """The page's sentences: without tables, code blocks, headings, link targets and the passages that tools write."""
     text = re.sub(r"<!-- table.*?end of table -->", "", page.read_text(), flags=re.DOTALL)
     text = re.sub(r"<!-- cost -->.*?\n\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)

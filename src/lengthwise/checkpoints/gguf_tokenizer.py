@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 _AS_GPT2 = {"gpt-2", "gpt2", "mpt", "olmo", "jais"}
 """Rules of splitting text (`tokenizer.ggml.pre`) that are GPT-2's."""
 _DIGITS_ALONE = {"smollm", "starcoder", "refact", "command-r"}
-"""Those by which each digit stands alone before the text is split by GPT-2's."""
+"""Rules that first split off each digit, and then split the rest of the text by GPT-2's rule."""
 _SPACE = "\u2581"
 
 

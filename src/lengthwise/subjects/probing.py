@@ -109,8 +109,10 @@ def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
 
 
 def steady(ask: Ask, url: str, tokenizer: Any) -> tuple[tuple[list[int], Any], float]:
-    """A short prompt and its numbers, after four were asked alone and then twice, all at once; the most of
-    `check_same`."""
+    """A short prompt with its numbers, and how far answers were apart: four are asked alone, then twice all at once.
+
+    Raises as `check_same`.
+    """
     ids = _ids(tokenizer)[:PROBED]
     # All have one length: a server could tell prompts of several lengths apart.
     prompts = [ids[start:] + ids[:start] for start in range(0, PROBED, PROBED // 4)]

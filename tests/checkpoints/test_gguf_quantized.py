@@ -32,7 +32,7 @@ def blocks(kind: Kind) -> np.ndarray | None:
         with np.errstate(all="ignore"):
             while (bad := ~np.isfinite(gguf.quants.dequantize(found, kind)).all(1)).any():
                 found[bad] = rng.integers(0, 256, (int(bad.sum()), bits[1]), dtype=np.uint8)
-    # Kinds that it does not read either (whole numbers, Q8_1) are those that `UNREAD` holds to be refused.
+    # Kinds that it does not read either (integers, F64, Q8_1, Q8_K) are those that `UNREAD` holds to be refused.
     except NotImplementedError:
         return None
     return found.reshape(SHAPE[0], -1)

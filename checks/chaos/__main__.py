@@ -40,7 +40,7 @@ CAMPAIGNS = {
     # First, because it takes longest.
     "options": (options, 2_000, 4),
     "kill": (kills, 42, 1),
-    "recipe": (recipes, 10_000, 60),
+    "recipe": (recipes, 10_000, 20),
     "disk": (disks, 42, 1),
     "damage": (damage, 90, 2),
     "writers": (writers, 7, 1),

@@ -66,10 +66,12 @@ class _Case:
 def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
     """`count` damages to runs, checkpoints, models in and out of the cache, and adapters."""
     work = stage.folder / "damaged"
-    cases = _cases(stage, work)
+    made: dict[str, _Case] = {}
     for index in range(count):
-        name = list(cases)[index % len(cases)]
-        kind, case = rng.choice(list(DAMAGES)), cases[name]
+        name = list(CASES)[index % len(CASES)]
+        kind = rng.choice(list(DAMAGES))
+        # A small campaign makes those that it damages.
+        case = made.get(name) or made.setdefault(name, CASES[name](stage, work))
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(case.made, work)
         files = sorted(path for path in work.rglob("*") if path.is_file() and path.stat().st_size)
@@ -84,33 +86,58 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         yield Trial(f"{name}: {kind} at {at} of {file.relative_to(work)}", fault)
 
 
-def _cases(stage: Stage, work: Path) -> dict[str, _Case]:
-    """What is damaged; the commands read `work`."""
-    names = ("half", "half-trained", "finished", "with-adapter", "cache-with-model", "of-cached")
-    half, trained, finished, adapted, cache, of_cached = (stage.folder / name for name in names)
-    ppl, train = stage.verbs["ppl"], stage.verbs["train"]
+def _run(stage: Stage, work: Path) -> _Case:
+    """An interrupted run that --resume continues: settings and finished samples."""
+    half, ppl = stage.folder / "half", stage.verbs["ppl"]
     lengthwise([*ppl, "--out", str(half)])
     expected = rows_of(half)
     (half / "results.json").unlink()
     log = half / "samples.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:20]))
+    return _Case(half, [*ppl, "--out", str(work), "--resume"], work, expected)
+
+
+def _training(stage: Stage, work: Path) -> _Case:
+    """Two checkpoints and no results yet. They record sizes, so a flipped bit is not seen."""
+    trained, train = stage.folder / "half-trained", stage.verbs["train"]
     lengthwise([*train, "--out", str(trained)])
     (trained / "results.json").unlink()
     shutil.rmtree(trained / "model")
+    return _Case(trained, [*train, "--out", str(work), "--resume"])
+
+
+def _report(stage: Stage, work: Path) -> _Case:
+    finished = stage.folder / "finished"
     lengthwise([*stage.verbs["measure"], "--out", str(finished)])
-    lengthwise([*train, "--set", "adapter={r: 2}", "--out", str(adapted)])
-    converted = ["ppl", "tiny-books", *ppl[2:], "--out", str(of_cached), "--overwrite"]
-    lengthwise(converted, environment={"LENGTHWISE_CACHE": str(cache)})
-    page = str(stage.folder / "page.html")
-    return {
-        # An interrupted run that --resume continues: settings and finished samples.
-        "run": _Case(half, [*ppl, "--out", str(work), "--resume"], work, expected),
-        # Two checkpoints and no results yet. They record sizes, so a flipped bit is not seen.
-        "training": _Case(trained, [*train, "--out", str(work), "--resume"]),
-        "report": _Case(finished, ["report", str(work), "--out", page]),
-        # Converted into the cache: damage of any kind is found, and the model made again.
-        "cache": _Case(cache, converted, of_cached, rows_of(of_cached), {"LENGTHWISE_CACHE": str(work)}),
-        # A model folder and a saved adapter have no checksums, so a flipped bit of a weight is not seen.
-        "model": _Case(stage.model, ["ppl", str(work), *ppl[2:]]),
-        "adapter": _Case(adapted / "model", [*ppl, "--adapter", str(work)]),
-    }
+    return _Case(finished, ["report", str(work), "--out", str(stage.folder / "page.html")])
+
+
+def _cache(stage: Stage, work: Path) -> _Case:
+    """Converted into the cache: damage of any kind is found, and the model made again."""
+    cache, of_cached = stage.folder / "cache-with-model", stage.folder / "of-cached"
+    words = ["ppl", "tiny-books", *stage.verbs["ppl"][2:], "--out", str(of_cached), "--overwrite"]
+    lengthwise(words, environment={"LENGTHWISE_CACHE": str(cache)})
+    return _Case(cache, words, of_cached, rows_of(of_cached), {"LENGTHWISE_CACHE": str(work)})
+
+
+def _model(stage: Stage, work: Path) -> _Case:
+    """It has no checksums, so a flipped bit of a weight is not seen."""
+    return _Case(stage.model, ["ppl", str(work), *stage.verbs["ppl"][2:]])
+
+
+def _adapter(stage: Stage, work: Path) -> _Case:
+    """Without checksums too."""
+    adapted = stage.folder / "with-adapter"
+    lengthwise([*stage.verbs["train"], "--set", "adapter={r: 2}", "--out", str(adapted)])
+    return _Case(adapted / "model", [*stage.verbs["ppl"], "--adapter", str(work)])
+
+
+CASES: dict[str, Callable[[Stage, Path], _Case]] = {
+    "run": _run,
+    "training": _training,
+    "report": _report,
+    "cache": _cache,
+    "model": _model,
+    "adapter": _adapter,
+}
+"""What is damaged; the commands read `work`."""

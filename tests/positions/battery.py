@@ -1,7 +1,7 @@
 """What the batteries of rope methods, samplers and attentions share."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,14 @@ from lengthwise.training.starting_model import add_adapter
 from lengthwise.versions import checkpointing
 from tests.architectures import tiny_model
 
-every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
+ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def in_architectures(names: Iterable[str], mechanisms: Collection[str]) -> list[tuple[str, str]]:
+    """(name, architecture): every name in the first one, a name of each mechanism in all of them."""
+    first, *others = ARCHITECTURES
+    return [(name, first) for name in names] + [(name, other) for name in mechanisms for other in others]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What users assume of an extended model, for every rope method in three architectures.
+"""What users assume of an extended model, for every rope method, and of each mechanism in three architectures.
 
 A new method gets all of it: one entry in ROPE_METHODS, and one in OPTIONS if it needs options.
 """
@@ -27,7 +27,6 @@ from tests.positions import battery
 from tests.positions.battery import (
     assert_adapter_goes_on_and_off,
     assert_same_with_checkpointing,
-    every_architecture,
     share_lost,
 )
 
@@ -44,7 +43,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # from one token to the next cannot agree with itself there.
 CHANGES_WITH_EVERY_TOKEN = {"dynamic_ntk"}
 
-every_method = pytest.mark.parametrize("method", ROPE_METHODS)
+# Other frequencies, learned ones in a module of their own, and queries that are scaled.
+MECHANISMS = ("yarn", "clex", "eabf")
+every_method = pytest.mark.parametrize(
+    ("method", "architecture"), battery.in_architectures(ROPE_METHODS, MECHANISMS)
+)
 
 
 # With a sliding window that is shorter than the rows.
@@ -76,7 +79,6 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
     return model(input_ids=tokens, use_cache=False).logits
 
 
-@every_architecture
 @every_method
 def test_factor_one_is_identity(method: str, architecture: str) -> None:
     model = plain(architecture)
@@ -87,7 +89,6 @@ def test_factor_one_is_identity(method: str, architecture: str) -> None:
     assert extension.extended_length == ORIGINAL
 
 
-@every_architecture
 @every_method
 def test_longer_than_trained_it_has_the_frequencies_of_the_formula(method: str, architecture: str) -> None:
     # The scaling of EABF's queries, tested by itself, begins after the original length.
@@ -122,7 +123,6 @@ def lost_by_plain_rope(tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
     return lost
 
 
-@every_architecture
 @every_method
 def test_saved_and_loaded_it_is_the_same(method, architecture, tmp_path, lost_by_plain_rope):
     """And in bfloat16 it loses no more than plain rope."""
@@ -143,7 +143,6 @@ def test_saved_and_loaded_it_is_the_same(method, architecture, tmp_path, lost_by
     assert error <= 2 * lost_by_plain_rope(architecture) + 1e-3
 
 
-@every_architecture
 @every_method
 def test_an_adapter_goes_on_and_off(method: str, architecture: str) -> None:
     model, _ = extended(method, architecture)
@@ -153,7 +152,6 @@ def test_an_adapter_goes_on_and_off(method: str, architecture: str) -> None:
     assert any("frequencies" in name for name in trainable) == (method == "clex")
 
 
-@every_architecture
 @every_method
 def test_gradients_are_finite_and_the_same_with_checkpointing(method: str, architecture: str) -> None:
     batch = PairCollator(View(LONGER))([{"input_ids": ids(LONGER + 7)[0]}])
@@ -162,7 +160,6 @@ def test_gradients_are_finite_and_the_same_with_checkpointing(method: str, archi
     )
 
 
-@every_architecture
 @every_method
 def test_generation_with_a_cache_is_generation_without(method: str, architecture: str) -> None:
     model = learned(method, architecture)

@@ -22,8 +22,7 @@ class Stub:
 
     Args:
         model: that it serves.
-        shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither), "nulls" (an entry of
-            prompt_logprobs without a number).
+        shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither).
         failures: statuses of the next completions, 0 for a cut connection.
         tokenizer: the server's, if it is another.
         most_logprobs: entries of a whole distribution, if fewer than V.
@@ -98,8 +97,6 @@ class Stub:
                 else {"7": {"logprob": v}}
                 for t, v in zip(ids[1:], own, strict=True)
             ]
-            if self.shape == "nulls":
-                entries[3] = None
             choice["prompt_logprobs"] = entries
         if body.get("echo") and self.shape == "echo":
             choice["logprobs"] = {"token_logprobs": [None, *own, -1.0]}

@@ -17,7 +17,8 @@ from tests.served.stub import Stub
 
 Socket = socket.socket
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
-PATIENCE = 1.0
+PATIENCE = 0.6
+NOTHING = f"nothing for {PATIENCE:g} s"
 
 
 def head(status: str, *lines: str) -> bytes:
@@ -56,34 +57,34 @@ def drips(connection: Socket) -> None:
 HALF = '{"choices": [{"text": "", "promp'
 HTML = "<html><head><title>Bad Gateway</title></head></html>"
 ANSWERS: dict[str, tuple[Callable[[Socket], None], str]] = {
-    "a connection that is closed": (sends(), "nothing for 1 s"),
-    "a body that is cut": (sends(head("200 OK", "Content-Length: 500"), HALF.encode()), "nothing for 1 s"),
-    "no headers for minutes": (hangs(), "nothing for 1 s.*no answer came"),
-    "no body for minutes": (hangs(head("200 OK", "Content-Length: 500")), "nothing for 1 s"),
+    "a connection that is closed": (sends(), NOTHING),
+    "a body that is cut": (sends(head("200 OK", "Content-Length: 500"), HALF.encode()), NOTHING),
+    "no headers for minutes": (hangs(), NOTHING + ".*no answer came"),
+    "no body for minutes": (hangs(head("200 OK", "Content-Length: 500")), NOTHING),
     "half a body, and nothing more": (
         hangs(head("200 OK", "Content-Length: 500"), HALF.encode()),
-        "nothing for 1 s",
+        NOTHING,
     ),
     "a chunk that stalls": (
         hangs(head("200 OK", "Transfer-Encoding: chunked"), b"5\r\n{"),
-        "nothing for 1 s",
+        NOTHING,
     ),
-    "a body that drips": (drips, "nothing for 1 s"),
+    "a body that drips": (drips, NOTHING),
     "half of JSON": (sends(whole(HALF)), "breaks off after 32 characters"),
-    "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), "nothing for 1 s.*503.*Bad Gateway"),
+    "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), NOTHING + ".*503.*Bad Gateway"),
     "a page": (sends(whole(HTML, kind="text/html")), "answers with no JSON: <html>"),
     "an empty body": (sends(whole("")), "answers with no JSON: nothing"),
     "null": (sends(whole("null")), "answers with no JSON: null"),
     "a list": (sends(whole("[1]")), "no object"),
     "text for a body in gzip": (
         sends(head("200 OK", "Content-Encoding: gzip", "Content-Length: 2"), b"{}"),
-        "nothing for 1 s.*DecodingError",
+        NOTHING + ".*DecodingError",
     ),
     "a redirect": (
         sends(head("307 Temporary Redirect", "Location: https://other.invalid/v1", "Content-Length: 0")),
         "redirects to https://other.invalid/v1",
     ),
-    "no HTTP": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "nothing for 1 s.*RemoteProtocolError"),
+    "no HTTP": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), NOTHING + ".*RemoteProtocolError"),
 }
 
 
@@ -138,18 +139,18 @@ def test_a_server_says_when_to_ask_again(after: Any, stub: Stub, endpoint: Endpo
 
 
 def test_patience_is_the_users(stub: Stub, folder: Path, lengthwise: Any, tmp_path: Path) -> None:
-    """A server that takes a second a request is given up on, and then waited for, in the same run."""
+    """A server that takes most of a second for a request is given up on, and then waited for, in the same run."""
     answer = stub.answer
 
     def slow(method: str, path: str, body: Any) -> Any:
         if path.endswith("completions") and len(body["prompt"]) > 60:
-            time.sleep(1.5)
+            time.sleep(0.8)
         return answer(method, path, body)
 
     stub.answer = slow
     out = ["--out", tmp_path / "run"]
-    done = lengthwise(*words(stub.url, folder, tmp_path, *out, "--patience", 0.5))
-    assert (done.code, "nothing for 0.5 s" in done.err) == (1, True)
+    done = lengthwise(*words(stub.url, folder, tmp_path, *out, "--patience", 0.4))
+    assert (done.code, "nothing for 0.4 s" in done.err) == (1, True)
     assert lengthwise(*words(stub.url, folder, tmp_path, *out, "--patience", 20, "--resume")).code == 0
 
 

@@ -54,12 +54,6 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
         next_logits(endpoint, IDS[:30])
 
 
-def test_entries_that_are_missing_later_are_an_error(stub: Stub, endpoint: Endpoint) -> None:
-    stub.shape = "nulls"
-    with pytest.raises(LengthwiseError, match="token 3"):
-        token_losses(endpoint, [IDS[:10]], [IDS[10:11]])
-
-
 @pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])
 def test_another_list_of_models_is_refused(listed: Any, stub: Stub, folder: Path) -> None:
     stub.answer = lambda *_: (200, listed)
@@ -93,17 +87,6 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(stub: Stub,
     with pytest.raises(LengthwiseError, match="maximum context length is 512"):
         endpoint._ask([[1] * 520])
     assert stub.seen.total() == before + 1
-
-
-@pytest.mark.parametrize("failures", [(429, 503), (0, 429, 0)])
-def test_failures_that_pass_are_waited_out(failures, serve, local, folder):
-    stub = serve()
-    endpoint = Endpoint(stub.url, tokenizer=str(folder))
-    stub.failures = list(failures)
-    before = stub.seen["/v1/completions"]
-    assert_losses_of(local, endpoint)
-    # The text, and the short prompt that is known.
-    assert stub.seen["/v1/completions"] == before + len(failures) + 2
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again_while_others_come(

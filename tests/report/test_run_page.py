@@ -84,9 +84,7 @@ def test_runs_of_other_tokens_are_called_out_and_other_paths_are_not(
     def page(settings: dict[str, Any], prints: dict[str, str]) -> str:
         runs = []
         for name, own, text in (("a", {}, base), ("b", settings, base | prints)):
-            path = write_run(
-                f"{name}-{len(list(tmp_path.iterdir()))}", kind="ppl", rows=made.perplexity_rows()
-            )
+            path = write_run(f"{name}-{len(list(tmp_path.iterdir()))}", kind="ppl", rows=PLAIN)
             results = read_results(path / "results.json")
             results.config = {"model": "m", "text": "books", "split": None, "seed": 0} | own
             results.provenance["text"] = text

@@ -21,7 +21,6 @@ from lengthwise.report.tables import (
     in_order,
     questions,
     rows_table,
-    settings_table,
     side_by_side,
 )
 from lengthwise.report.writers import to_csv, to_latex, to_markdown, to_rich
@@ -185,11 +184,6 @@ def test_terminal_folds_and_never_crops(width: int) -> None:
 )
 def test_as_many_digits_as_the_interval_justifies(estimate: Estimate, text: str) -> None:
     assert estimate.text == text
-
-
-def test_settings_are_flattened() -> None:
-    table = settings_table({"a": {"b": {"c": 1}}, "d": (1, 2), "e": None}, caption="s")
-    assert list(table.rows) == [("a.b.c", "1"), ("d", "1, 2"), ("e", "none")]
 
 
 def row(metric: str, value: float | None, **given: object) -> Row:

@@ -24,15 +24,8 @@ from tests.readings import in_memory
 from tests.subjects.test_writing import KINDS, SIZES
 
 LENGTH = 40
-"""The original length of every rope below."""
-ROPES: dict[str, dict[str, Any]] = {
-    "YaRN": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": LENGTH},
-    "llama3": {
-        "rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": LENGTH,
-        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    },
-    "linear": {"rope_type": "linear", "factor": 4.0},
-}  # fmt: skip
+"""The original length of every rope below, of which one has frequencies that stay."""
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": LENGTH}
 GEMMA = {
     "head_dim": 8, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 2,
     "max_position_embeddings": LENGTH,
@@ -42,7 +35,7 @@ GEMMA = {
     },
 }  # fmt: skip
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: ("llama", {"rope_parameters": {"rope_theta": 1e4, **rope}}) for name, rope in ROPES.items()},
+    "scaled frequencies that stay": ("llama", {"rope_parameters": YARN}),
     "dynamic NTK in one kind of layer": ("gemma3_text", GEMMA),
     "ALiBi that takes position ids": ("falcon", {"alibi": True, "new_decoder_architecture": False}),
     "learned positions with an offset": ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
@@ -51,8 +44,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
         {"lru_width": 32, "attention_window_size": 16, "block_types": ["recurrent", "attention"]},
     ),
 }
-EXTENDED = {"dynamic_ntk": {}, "clex": {}, "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]}, "yarn": {}}
-"""lengthwise's own methods by 4."""
+EXTENDED = {"dynamic_ntk": {}, "clex": {}, "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]}}
+"""lengthwise's own methods by 4 whose frequencies follow the text."""
 EVERY = [*KINDS, *MORE, *EXTENDED]
 SIZES_READ = (20, 70, LENGTH, LENGTH + 1, 20)
 PATHS = {"one pass": ReadingPath(), "chunks": ReadingPath(chunk=24), "decode": ReadingPath(decode=9)}

@@ -26,13 +26,13 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.empty(0, device="cpu" if INTERPRETED else "cuda").device
 
 TERMS = [(name, detach) for name, divergence in DIVERGENCES.items() for detach in divergence.detach]
-# Each term over several blocks. What the head does, and what happens within one block, depend on the divergence
-# alone: a soft cap, and how much of the block is filled (1 and 7 of 32, 127 of 128), are tried with one term of each.
+# Each term over several blocks. What the head does, and what happens within one block, depend on the source of the
+# divergence alone: a soft cap, and how much of the block is filled (1 of 32, 127 of 128), are tried with one of each.
 PAIRS = [(*term, "plain", 500) for term in TERMS]
 PAIRS += [
-    (name, divergence.detach[-1], "capped", vocabulary)
-    for name, divergence in DIVERGENCES.items()
-    for vocabulary in (1, 7, 127, 500)
+    (name, DIVERGENCES[name].detach[-1], "capped", vocabulary)
+    for name in {divergence.source: name for name, divergence in DIVERGENCES.items()}.values()
+    for vocabulary in (1, 127, 500)
 ]
 
 HEADS = {

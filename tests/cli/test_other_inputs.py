@@ -12,7 +12,9 @@ from lengthwise.testing import save_tiny_model, tiny_text
 from tests.cli.small_runs import VERBS
 from tests.tiny_folders import filled
 
-RUNS = VERBS | {"eval": ("needle_single", "--lengths", 400, "--depths", 0, "--samples", 2)}
+# The runner asks it before the first sample, whatever is measured: of one model, of two, and of questions.
+RUNS = {name: VERBS[name] for name in ("ppl", "longppl")}
+RUNS["eval"] = ("needle_single", "--lengths", 400, "--depths", 0, "--samples", 2)
 
 
 @pytest.fixture

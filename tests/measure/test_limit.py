@@ -104,7 +104,7 @@ def test_without_a_window_there_is_no_end():
     assert any("used_up_to: no end was found up to 496 tokens" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("good", [131, 200, 300, 420])
+@pytest.mark.parametrize("good", [131, 420])
 def test_positions_of_which_only_the_first_are_good(fake: Any, good: int):
     found = measured(reading(fake, knowing(good)), counting(6), max_length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)

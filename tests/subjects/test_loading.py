@@ -62,14 +62,6 @@ class TestAdapter:
         wrapped.save_pretrained(path)
         return wrapped
 
-    def test_is_put_on_top(self, folder: Path, tmp_path: Path):
-        wrapped = self.save_adapter(tmp_path / "adapter", tiny_llama())
-        loaded = load(str(folder), adapter=str(tmp_path / "adapter"))
-        expected = wrapped(input_ids=random_ids()).logits.detach()
-        torch.testing.assert_close(logits(loaded), expected)
-        assert (expected - tiny_llama()(input_ids=random_ids()).logits).abs().max() > 0.01
-        assert loaded.describe()["adapter"] == str(tmp_path / "adapter")
-
     def test_of_another_model(self, folder: Path, tmp_path: Path):
         self.save_adapter(tmp_path / "adapter", tiny_llama(hidden_size=64))
         with pytest.raises(UsageError):

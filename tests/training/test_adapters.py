@@ -81,7 +81,8 @@ def test_longqlora_trains_saves_and_merges_without_loss(make, tmp_path, base, pr
     assert len(lines) == 3
     assert all(line["misalignment"] > 0 for line in lines)
     saved = {path.name for path in (tmp_path / "run" / "model").iterdir()}
-    assert {"adapter_model.safetensors", "lengthwise_extension.json"} <= saved
+    assert {"adapter_model.safetensors", "tokenizer.json", "lengthwise_extension.json"} <= saved
+    assert "model.safetensors" not in saved
 
     exact = logits(trained(recipe, tmp_path / "run"))
     facts = merge_run(tmp_path / "run", tmp_path / "merged")

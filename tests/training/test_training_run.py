@@ -10,13 +10,12 @@ from safetensors.torch import load_file
 from trainers import metrics
 
 from lengthwise.alignment import Objective
-from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.results import read_results
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
-from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
+from lengthwise.training.build import _RecipeTrainer
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training, training_documents
 from lengthwise.training.trainer import logged_parts
@@ -92,25 +91,6 @@ def test_named_checkpoints_stay_and_the_first_and_last_tenth_are_averaged(make: 
         (row,) = results.select(metric=f"jeffreys_{when}")
         assert row.n == 2
         assert row.value == pytest.approx(sum(line["jeffreys"] for line in part) / 2)
-
-
-def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared: Path, tmp_path: Path):
-    recipe = make(adapter={"r": 2})
-    loaded = load_for_training(recipe)
-    base_logits = loaded.model(torch.arange(16)[None]).logits
-    documents, _ = training_documents(recipe, loaded.tokenizer)
-    trainer = build_trainer(recipe, trainer_settings(recipe, tmp_path), loaded, documents)
-    trainer.train()
-    save_whole(trainer.model, loaded.tokenizer, tmp_path / "model")
-    files = {path.name for path in (tmp_path / "model").iterdir()}
-    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= files
-    assert "model.safetensors" not in files
-
-    again = load(str(shared / "model"), adapter=str(tmp_path / "model"))
-    with torch.no_grad():
-        trained = trainer.model.eval()(torch.arange(16)[None]).logits
-        torch.testing.assert_close(again.model(torch.arange(16)[None]).logits, trained)
-    assert (trained - base_logits).abs().max() > 0.1
 
 
 def test_a_finished_run_is_read_not_repeated(make: Make, whole: Path, monkeypatch: pytest.MonkeyPatch):

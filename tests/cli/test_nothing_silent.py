@@ -85,20 +85,22 @@ class TestFolders:
         assert (tmp_path / "home" / "page.html").is_file()
 
 
+ALIKE = [name for name in VERBS if name in MEASUREMENTS or name == "train"]
 GROUP = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+PARTS: list[tuple[dict[str, str], str]] = [
+    ({"RANK": "1"}, "WORLD_SIZE"),
+    ({"WORLD_SIZE": "2"}, "MASTER_ADDR"),
+    ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT"),
+    (GROUP | {"RANK": "2"}, "RANK is 2"),
+    (GROUP | {"WORLD_SIZE": "two"}, "WORLD_SIZE is two"),
+]
 
 
+# All parts of one verb, and one part of all: they have one door.
 @pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"RANK": "1"}, "WORLD_SIZE"),
-        ({"WORLD_SIZE": "2"}, "MASTER_ADDR"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT"),
-        (GROUP | {"RANK": "2"}, "RANK is 2"),
-        (GROUP | {"WORLD_SIZE": "two"}, "WORLD_SIZE is two"),
-    ],
+    ("verb", "given", "named"),
+    [(ALIKE[0], *part) for part in PARTS] + [(verb, *PARTS[1]) for verb in ALIKE[1:]],
 )
-@pytest.mark.parametrize("verb", [*(name for name in VERBS if name in MEASUREMENTS), "train"])
 def test_a_part_of_what_torchrun_sets(lengthwise, model, text, recipe, monkeypatch, verb, given, named):
     """One process that takes itself for one of several would be silent, or wait for the others."""
     for name, value in given.items():

@@ -367,7 +367,7 @@ def test_a_model_in_memory_is_looked_at_too() -> None:
 
 
 def test_the_page_says_of_each_fault_what_measuring_does() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "use" / "doctor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "definitions" / "doctor.md").read_text()
     rows = re.findall(r"^\| ([a-z][^|]+) \| [^|]+ \| (refused|a note|-) \|$", page, re.MULTILINE)
     refused = {name for names, how in rows if how == "refused" for name in names.split(", ")}
     assert refused == {*REFUSED}

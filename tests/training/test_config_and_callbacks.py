@@ -235,7 +235,7 @@ def test_the_docs_name_numbers_as_they_are_logged():
         rows += run(measurement, (tiny_llama(), tiny_tokenizer()), TEXTS).rows
     logged = {logged_name(row) for row in rows if row.is_headline}
     docs = Path(__file__).parents[2] / "docs"
-    pages = [(docs / page).read_text() for page in ("use/objective.md", "reference/recipe.md")]
+    pages = [(docs / page).read_text() for page in ("definitions/objective.md", "reference/recipe.md")]
     named = re.findall(r"eval_\w+/\w+@[\w=,]+", "".join([*pages, str(MeasureCallback.__doc__)]))
     assert len(named) >= 5
     assert {re.sub(r"\d+", "N", name) for name in named} <= {re.sub(r"\d+", "N", name) for name in logged}

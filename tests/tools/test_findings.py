@@ -81,8 +81,8 @@ def real(times: int, to: str = PLAIN) -> float:
     return fmean(row.value or 0.0 for row in of_real(ROOT, f"{YARN}: {SCE}", "loss", times, f"{YARN}: {to}"))
 
 
-def used(run: str) -> float:
-    [row] = [row for row in kept_run(ROOT, run).rows if row.metric == "used_up_to"]
+def limit(run: str, metric: str = "used_up_to") -> float:
+    [row] = [row for row in kept_run(ROOT, run).rows if row.metric == metric and row.is_whole]
     return row.value or 0.0
 
 
@@ -225,15 +225,13 @@ def entropy_share() -> float:
 
 SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
     "findings.md": {
-        "YaRN x2 takes SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
-            used(f"limit-{name}") for name in ("smollm2", "yarn2")
-        ],
+        "YaRN x2 takes it to at least {:,.0f} tokens": lambda: [limit("limit-books-yarn2")],
         "A 4-bit cache costs one model {:.2f} nats per token and another {:.3f}.": lambda: [
             cached(model) for model in (QWEN, SMOLLM2)
         ],
         "give SmolLM2-135M {:.0f} points more answers": lambda: [100 * (far()[0].value or 0.0)],
         "The term adds {:.3f} nats at T and {:.3f} at 4T.": lambda: [real(1), real(4)],
-        "lowers the loss, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [
+        "lowers the loss, by {:.3f} nats at 2T. At 4T that is {:.3f}.": lambda: [
             -real(2, ENTROPY), -real(4, ENTROPY)
         ],
         "correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
@@ -251,12 +249,9 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "the term costs {:.3f} nats with EABF": lambda: [
             apart("twenty-laptop", "EABF", after=" after 38 steps")
         ],
-        "pretrainings, by {:.3f} nats at 2T and {:.3f} at 4T": lambda: [below_penalty(2), below_penalty(4)],
+        "pretrainings, by {:.3f} nats at 2T. At 4T that is {:.3f}.": lambda: [below_penalty(2), below_penalty(4)],
         "changes below {:.2f} could not have been seen": lambda: [weakest_seen()],
-        "After 7,000 steps of pretraining it is again, by {:.3f} nats at T (95 %: {:.3f} to {:.3f})": below_at_t,
-        "Its {:.3f} at 2T and {:.3f} at 4T are within noise": lambda: [
-            -fmean(longer(7000, times, to=ENTROPY)) for times in (2, 4)
-        ],
+        "After the longest pretraining it is again at T, by {:.3f} nats [{:.3f}, {:.3f}].": below_at_t,
         "the term's cost with CLEX at T from {:.3f} to {:.3f} nats": lambda: [
             apart("when-laptop", "CLEX, early", times=1), fmean(longer(2800, 1))
         ],
@@ -266,7 +261,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             -longer(7000, 4)[2], -longer(7000, 4, to=ENTROPY)[2]
         ],
         "The others have {:+.3f} and {:+.3f}": lambda: longer(7000, 4)[:2],
-        "nothing beyond noise: {:+.3f} nats at T, {:+.3f} at 2T and {:+.3f} at 4T after 7,000": calibrated,
+        "costs nothing beyond noise: {:+.3f}, {:+.3f} and {:+.3f} nats at the three lengths.": calibrated,
         "repeated on another processor moved by {:.3f}": lambda: [
             longer(2800, 4, again="-again")[0] - longer(2800, 4)[0]
         ],
@@ -285,8 +280,8 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "at 8,192 tokens is still {:.2f} nats lower than before": lambda: [at_8192("before") - at_8192(REPEATS.name)],
     },
     "a-32k-model.md": {
-        "uses text only up to {:,.0f} tokens back": lambda: [used("limit-books-beyond")],
-        "moves it to at least {:,.0f}.": lambda: [used("limit-books-yarn2")],
+        "uses text only up to {:,.0f} tokens back": lambda: [limit("limit-books-beyond")],
+        "moves it to at least {:,.0f}.": lambda: [limit("limit-books-yarn2")],
         "32,768 tokens back is worth {:.2f} nats per token. One 41,285 tokens back is worth {:.2f}.": lambda: [
             benefit("limit-books-beyond", distance) for distance in (32_768, 41_285)
         ],
@@ -306,7 +301,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "rises to {:,.0f} or more with each of the four encodings; the best constant errs by {:,.0f}.": lambda: [
             min(sgd(2, "at 50")), sgd(2, "best constant at 50")[0]
         ],
-        "NoPE errs by {:.4f} at length 50, where 1/2 errs by {:g}.": lambda: [
+        "at length 50 NoPE errs by {:.4f}, a constant by {:g}.": lambda: [
             sgd(1, "at 50")[0], sgd(1, "best constant at 50")[0]
         ],
         "from {:.0f} to {:.0f} (mean beyond training)": lambda: sgd(3, "beyond training")[:2],
@@ -317,8 +312,8 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         ],
     },
     "../use/extend.md": {
-        "YaRN by 2 moves the used context of SmolLM2-135M from {:,.0f} to {:,.0f} tokens": lambda: [
-            used(f"limit-{name}") for name in ("smollm2", "yarn2")
+        "end of sound predictions of SmolLM2-135M from {:,.0f} to at least {:,.0f} tokens": lambda: [
+            limit(f"limit-{name}", "sound_up_to") for name in ("smollm2", "yarn2")
         ],
     },
 }  # fmt: skip

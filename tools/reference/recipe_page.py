@@ -34,8 +34,8 @@ _INTRODUCTION = """\
 A recipe is a YAML file for `lengthwise train`. This page lists every key. `lengthwise cp NAME` copies a shipped
 recipe to start from, `lengthwise ls recipes` lists them, and `--set section.key=value` changes a key on the command
 line. An unknown key is an error. Where a key comes from a paper, its meaning names the paper; Eq., Sec. and Appendix
-without a name are those of [Long-Short Alignment](../evidence/papers.md). [The objective](../definitions/objective.md)
-explains the keys that belong together.
+without a name are those of [Long-Short Alignment](../evidence/papers.md).
+[The objective](../definitions/objective.md) explains the keys that belong together.
 
 The smallest recipe:
 

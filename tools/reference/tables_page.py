@@ -124,8 +124,8 @@ def _extension() -> Iterator[str]:
 def _training() -> Iterator[str]:
     yield "## Views\n"
     yield (
-        "`views` in a recipe: how the two views of a sample differ. [The objective](../definitions/objective.md#views) compares "
-        "them.\n"
+        "`views` in a recipe: how the two views of a sample differ. "
+        "[The objective](../definitions/objective.md#views) compares them.\n"
     )
     rows = ((code(name), plain(what), plain(rewards)) for name, (what, rewards) in VIEWS.items())
     yield table(["name", "what", "agreement rewards"], rows)

@@ -247,7 +247,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
         "0.1 SCE, 0.1 of the entropy", "All p values are below 0.001",
         "84 % of the cost at T and 91 % at 2T", "to 0.001 nats", "stays below 0.02", "costs 0.059 nats at T",
         "with CLEX at 2T: 0.040 nats. With LongQLoRA (Table 3) it is 0.009.", "by 0.121 nats [0.100, 0.142]",
-        "above the 0.012 that the rebuttal itself has", "0.6 % of the samples",
+        "above the 0.012 that the rebuttal itself has", "0.6 % of the paper's samples",
         "needles change by +0.010 [-0.014, 0.034]",
         "-0.024 [-0.043, -0.004]", "all needles at 75 % are found",
     ),

@@ -1,6 +1,8 @@
 """The card: its bars are as long as its numbers, and what is not decided does not look as if it were."""
 
 import io
+import re
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -9,20 +11,11 @@ import pytest
 from matplotlib.image import imread
 from matplotlib.textpath import TextPath
 
-from lengthwise.report.card_drawing import (
-    FADE,
-    HEIGHT,
-    TONES,
-    WIDTH,
-    Line,
-    badge,
-    markdown,
-    png,
-    shapes,
-    svg,
-)
+from lengthwise.report.card_drawing import FADE, HEIGHT, TONES, WIDTH, Line, png, shapes, svg
 from lengthwise.report.card_of_runs import card_of
-from lengthwise.results import Row
+from lengthwise.report.card_text import badge, markdown
+from lengthwise.report.sentence import said
+from lengthwise.results import Results, Row
 from tests.report.card_runs import (
     LEAST,
     LENGTH,
@@ -34,6 +27,60 @@ from tests.report.card_runs import (
     limit,
     words,
 )
+
+TABLE = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENGTH)}
+"""A table of positions is an end."""
+
+
+def without_row(metric: str) -> Results:
+    """Of a text in which every passage occurs elsewhere too there is no row."""
+    run = limit(SOUND, USED)
+    return replace(run, rows=[row for row in run.rows if row.metric != metric])
+
+
+def at_chance() -> Results:
+    run = limit(None, USED)
+    losses = {"recent_loss": 9.0, "unigram_loss": 7.0}
+    run.rows.extend(Row(model="m", task="limit", metric=name, value=loss) for name, loss in losses.items())
+    return run
+
+
+SERVED = limit(SOUND, OPEN)
+SERVED.config.update(quantize="nf4", kv_cache="quanto-int4", dtype="bfloat16")
+RUNS: dict[str, tuple[Results, str]] = {
+    "numbers": (limit(SOUND, USED), "m: claims 8,192 tokens; sound up to 10,496 [10,368, 10,752] tokens; "),
+    "no end": (
+        limit(LEAST, OPEN),
+        "at least 16,384 [16,256, open] tokens; used up to 7,298 [4,096, open] tokens",
+    ),
+    "a table's end": (
+        limit(TABLE, USED, max_positions=LENGTH),
+        "sound up to 16,384 [16,256, 16,384] tokens;",
+    ),
+    "served": (SERVED, "m in bfloat16 with 4-bit weights and a 4-bit cache: claims 8,192 tokens; sound"),
+    "no use": (
+        limit(SOUND, {"value": 0.0, "ci_low": 0.0, "ci_high": 90.0}),
+        "not used (0 [0, 90] tokens back).",
+    ),
+    "unknown": (
+        limit(None, None),
+        "stop being sound is not known; how far back context is used is not known.",
+    ),
+    "no such row": (without_row("used_up_to"), "; how far back context is used is not known."),
+    "at chance": (at_chance(), "; predictions at chance; used up to 7,298"),
+    "partial": (replace(limit(SOUND, USED), partial=True), "m (partial): claims"),
+}
+"""Runs of limit, and words of their sentences."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_card_says_what_every_face_of_the_run_says(name: str) -> None:
+    run, words = RUNS[name]
+    card = card_of([run])
+    assert card.sentence == said(run).sentence
+    assert words in card.sentence
+    other = limit(OPEN, USED, model="other")
+    assert card_of([other, run]).sentence == f"{said(other).sentence} {card.sentence}"
 
 
 @pytest.mark.parametrize("end", [SOUND, {**SOUND, "value": 3000.0, "ci_low": 2000.0, "ci_high": 9000.0}])
@@ -89,9 +136,7 @@ def test_what_has_no_end_fades_and_says_so() -> None:
     unended = card_of([limit(SOUND, OPEN)])
     assert len(boxes(unended, "used")) == 11
     assert {"7,298", "[4,096, open]"} <= set(words(unended))
-    # A table of positions is an end.
-    table = {"value": float(LENGTH), "ci_low": LENGTH - 128.0, "ci_high": float(LENGTH)}
-    assert len(boxes(card_of([limit(table, USED, max_positions=LENGTH)]), "sound")) == 2
+    assert len(boxes(card_of([limit(TABLE, USED, max_positions=LENGTH)]), "sound")) == 2
 
 
 def test_a_stretch_behind_a_gap_is_drawn_and_said() -> None:
@@ -106,7 +151,7 @@ def test_a_stretch_behind_a_gap_is_drawn_and_said() -> None:
     assert again.x == pytest.approx(solid.x + scale * 12000)
     assert again.width == pytest.approx(scale * 4000)
     assert "again" in words(card)
-    assert "sound up to 10,496 [10,368, 10,752] and again from 12,000 to 16,000" in card.sentence
+    assert "sound up to 10,496 [10,368, 10,752] tokens and again from 12,000 to 16,000;" in card.sentence
     [bar] = [line for line in markdown(card).splitlines() if line.startswith("sound up to")]
     # 40 blocks are 16,384 tokens: solid, pale, the gap, pale.
     assert f"{'█' * 25}░   {'░' * 10}" in bar
@@ -136,14 +181,15 @@ def test_a_number_without_interval_is_pale() -> None:
 )
 def test_the_claim_is_judged_by_the_interval(end: dict[str, Any] | None, claim: int, answer: str) -> None:
     verdict = card_of([limit(end, USED, claimed_length=claim)]).verdict
-    assert verdict.startswith(f"Claims {claim:,} tokens. Sound that far: {answer}.")
+    assert verdict.startswith(f"Claims {claim:,} tokens. Sound")
+    assert re.findall(r"Sound(?: and used)? that far: (.+?)\.", verdict) == [answer]
 
 
 def test_a_claim_that_is_not_known_is_not_drawn() -> None:
     card = card_of([limit(SOUND, USED, claimed_length=None)])
     assert boxes(card, "claimed") == []
     assert card.verdict == "What length the model claims is not known."
-    assert card.sentence.startswith("m: the claimed length is not known, sound up to 10,496")
+    assert card.sentence.startswith("m: sound up to 10,496")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +204,9 @@ def test_a_claim_that_is_not_known_is_not_drawn() -> None:
 def test_new_beside_base(base: dict[str, Any], new: dict[str, Any], answer: str) -> None:
     card = card_of([limit(base, OPEN, model="base"), limit(new, LEAST, model="new", claimed_length=16384)])
     assert card.title == "new against base"
+    names = [f"a-model-whose-name-is-long-{size}B" for size in (7, 70)]
+    both = card_of([limit(base, OPEN, model=name) for name in names])
+    assert both.title == "a-model-whos…e-is-long-70B against a-model-whos…me-is-long-7B"
     # The interval of the base is open.
     assert card.verdict == f"Sound: {answer}. Used: not told apart."
     claims = boxes(card, "claimed")
@@ -192,7 +241,8 @@ def test_the_card_of_a_comparison() -> None:
     # The line through all bars is at 100 %.
     assert solid.width / (mark - solid.x) == pytest.approx(0.85)
     assert (pale.x + pale.width - solid.x) / (mark - solid.x) == pytest.approx(0.955)
-    assert {line.value for line in card_of([], [compare(floor=1.0)]).rows[0][0].lines} == {None}
+    undecided = card_of([], [compare(floor=1.0)])
+    assert {line.text for panel in undecided.rows[0] for line in panel.lines} == {"not decided"}
     [unclear] = card_of([], [compare(clear=False)]).rows[0][1].lines
     assert (unclear.value, unclear.text) == (None, "not clear")
 

@@ -10,13 +10,11 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
-from lengthwise.report.card_drawing import (
-    markdown,
-    shapes,
-    svg,
-)
+from lengthwise.report.card_drawing import shapes, svg
 from lengthwise.report.card_of_runs import card_of, model_index
-from lengthwise.results import Results
+from lengthwise.report.card_text import markdown
+from lengthwise.report.sentence import said
+from lengthwise.results import Results, read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.card_runs import LEAST, LENGTH, OPEN, SOUND, USED, compare, limit
 from tools.docs.cards import CARD, readme_card
@@ -26,7 +24,8 @@ from tools.docs.kept_results import kept_run
 def test_the_markdown_has_bars_and_numbers() -> None:
     text = markdown(card_of([limit(SOUND, OPEN)], [compare()]))
     assert text.startswith(
-        "### m: claimed 8,192 tokens, sound up to 10,496 [10,368, 10,752], used up to 7,298 [4,096, open].\n"
+        "### m: claims 8,192 tokens; sound up to 10,496 [10,368, 10,752] tokens; "
+        "used up to 7,298 [4,096, open] tokens back.\n"
     )
     bars = {line.split("  ")[0]: line for line in text.splitlines() if "█" in line}
     # Of 40 signs for 16,384 tokens.
@@ -45,9 +44,7 @@ def test_the_badge_has_intervals_too() -> None:
         card_of([limit(LEAST, OPEN)]).badge
         == "sound to ≥ 16,384 [16,256, open] · used to 7,298 [4,096, open]"
     )
-    assert (
-        card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used to an unknown length"
-    )
+    assert card_of([limit(SOUND, None)]).badge == "sound to 10,496 [10,368, 10,752] · used: not known"
     assert card_of([], [compare()]).badge == "0.200 [0.170, 0.233] nats apart"
     assert card_of([], [compare(floor=1.0)]).badge == "not decided"
 
@@ -130,7 +127,8 @@ def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["card", str(model), *small, "--out", str(out)]
     assert run(words) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("tiny: claimed 128 tokens, ")
+    assert shown[0] == said(read_results(out / "limit" / "results.json")).sentence
+    assert shown[0].startswith("tiny: claims 128 tokens; predictions at chance; ")
     files = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
     assert shown[1:] == [str(out / name) for name in files]
     before = {name: (out / name).read_bytes() for name in files}

@@ -56,6 +56,12 @@ def test_every_pattern_of_a_comparison_has_its_words_and_numbers(
         ({"model": "m", "kv_cache": "quanto-int4"}, {"model": "m"}, "m with no kv_cache"),
         ({"model": "a/m"}, {"model": "b/n", "read": "decode"}, "n with read=decode against m"),
         ({"model": "m"}, {"model": "http://h:1/v1"}, "http://h:1/v1 against m"),
+        (
+            {"model": "m"},
+            {"model": "m", "dtype": "float16", "kv_cache": "q4_0"},
+            "m in float16 with a 4-bit cache",
+        ),
+        ({"model": "m", "dtype": "float16"}, {"model": "m"}, "m with dtype=auto"),
         ({"model": "m"}, {"model": "m", "adapter": "runs/lora"}, "m with adapter=runs/lora"),
         (
             {"model": "m"},

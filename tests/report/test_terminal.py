@@ -127,5 +127,11 @@ def test_benefits_of_another_length_stand_between_none_of_the_greatest(begins: i
         for side in "ab"
     ]
     assert [row.distance for row in benefits_by_distance(rows) if row.metric == "benefit_a"] == shown
-    [head] = [line for line in PICTURES["difference"](rows) if "tokens back" in line]
+    [head] = [
+        line
+        for line in PICTURES["difference"](
+            rows, Results(kind="compare", model_name="m", config={}, rows=rows)
+        )
+        if "tokens back" in line
+    ]
     assert numbers(head) == [str(distance) for distance in shown]

@@ -1,4 +1,4 @@
-"""How a card is drawn: 1200 x 630, as SVG that follows the reader's light or dark screen, as a PNG of each, as text.
+"""How a card is drawn: 1200 x 630, as SVG that follows the reader's light or dark screen, as a PNG of each.
 
 A number is drawn as far as it is known. A bar is solid to the lower end of its interval and pale to the upper one,
 with a mark at the value; it fades where measuring found no end. A dashed frame is a number that is not known.
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from lengthwise.report.writers import markdown_escape
 from lengthwise.results import Row
 from lengthwise.versions import need
 
@@ -33,8 +32,6 @@ _FONTS = "Inter,'Segoe UI',system-ui,-apple-system,'Helvetica Neue',Arial,'DejaV
 # The font that matplotlib brings is wide.
 _NARROW = 0.92
 _GAP = 60
-_BLOCKS = 40
-"""Characters of a bar."""
 
 
 class _Box(NamedTuple):
@@ -129,7 +126,7 @@ class Card(NamedTuple):
 
 def shapes(card: Card) -> list[_Box | _Words]:
     """The picture, from the back to the front."""
-    says = textwrap.wrap(card.verdict, 78, max_lines=2, placeholder=" …")
+    says = _balanced(card.verdict, 78)
     found: list[_Box | _Words] = [
         _Box(0, 0, WIDTH, HEIGHT, "page"),
         _Words(EDGE, 64, "lengthwise", 21, "sound", bold=True),
@@ -147,6 +144,13 @@ def shapes(card: Card) -> list[_Box | _Words]:
             found += _panel_shapes(panel, EDGE + width * index, y, width - _GAP, height)
         y += height
     return found
+
+
+def _balanced(text: str, most: int) -> list[str]:
+    """One line, or two of about one length; cut with a mark where two are not enough."""
+    if len(text) > most:
+        most = next((n for n in range(len(text) // 2, most) if len(textwrap.wrap(text, n)) == 2), most)
+    return textwrap.wrap(text, most, max_lines=2, placeholder=" …")
 
 
 def _fitted(words: _Words, width: float) -> _Words:
@@ -281,54 +285,3 @@ def png(drawing: Sequence[_Box | _Words], *, dark: bool = False) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None}, pil_kwargs={"optimize": True})
     return stream.getvalue()
-
-
-def badge(card: Card) -> str:
-    """A small SVG for a README."""
-    name = "long context"
-    left, right = 11 + 6.6 * len(name), 14 + 6.6 * len(card.badge)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right:g}" height="20" role="img" '
-        f"aria-label={quoteattr(card.sentence)} font-family=\"Verdana,'DejaVu Sans',sans-serif\" "
-        f'font-size="11" fill="#fff"><rect width="{left + right:g}" height="20" rx="3" fill="#0072b2"/>'
-        f'<path d="M3 0H{left:g}v20H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3z" fill="#434c56"/>'
-        f'<text x="7" y="14" textLength="{left - 13:g}">{name}</text>'
-        f'<text x="{left + 7:g}" y="14" textLength="{right - 14:g}">{escape(card.badge)}</text></svg>\n'
-    )
-
-
-def line_words(line: Line) -> str:
-    """A number with its interval, and the stretch behind a gap."""
-    if line.value is None and line.label.endswith("up to"):
-        return f"{line.label} an unknown length"
-    again = "" if line.again is None else "and again from {:,} to {:,}".format(*line.again)
-    known = line.small if line.value is not None else ""
-    return " ".join(filter(None, (line.label, line.text, known, again)))
-
-
-def markdown(card: Card) -> str:
-    """The card for a pull request, with bars of text: a comment shows no picture of a run's folder."""
-    # Of a comparison the sentence says it all.
-    verdict = [] if card.verdict[1:-1] in card.sentence else [card.verdict, ""]
-    lines = [f"### {markdown_escape(card.sentence)}", "", *map(markdown_escape, verdict)]
-    for panel in (panel for row in card.rows for panel in row):
-        lines += [f"{panel.heading}:", ""] if panel.heading else []
-        labels = [f"{line.label} {line.side}".strip() for line in panel.lines]
-        lines.append("```text")
-        for label, line in zip(labels, panel.lines, strict=True):
-            numbers = line_words(line._replace(label=""))
-            lines.append(f"{label:<{max(map(len, labels))}}  {_blocks(line, panel.top)}  {numbers}")
-        lines += ["```", ""]
-    return "\n".join([*lines, f"<sub>{markdown_escape(card.small)}</sub>", ""])
-
-
-def _blocks(line: Line, top: float) -> str:
-    """The bar of a line: full blocks to the lower end of its interval, pale ones to the upper end."""
-    if line.value is None:
-        return "?".ljust(_BLOCKS)
-    low = line.low if line.low is not None else line.value if line.tone == "claimed" else 0.0
-    high = line.end if line.open else line.value if line.high is None else line.high
-    ends = (low, high, *(line.again or (0, 0)))
-    solid, pale, begin, end = (round(_BLOCKS * max(0.0, each) / top) for each in ends)
-    shades = ("█" if n < solid else "░" if n < pale or begin <= n < end else " " for n in range(_BLOCKS))
-    return f"{''.join(shades).rstrip()}{'→' if line.open else ''}".ljust(_BLOCKS)

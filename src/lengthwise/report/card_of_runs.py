@@ -10,20 +10,12 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
-from lengthwise.report.card_drawing import (
-    Card,
-    Line,
-    badge,
-    line_words,
-    markdown,
-    panel,
-    png,
-    shapes,
-    svg,
-    token_panel,
-)
+from lengthwise.report.card_drawing import Card, Line, panel, png, shapes, svg, token_panel
+from lengthwise.report.card_text import badge, line_words, markdown
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
+from lengthwise.report.limit_answer import limit_answers
+from lengthwise.report.limit_reach import bin_of, passage_of, reaches
 from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
@@ -31,9 +23,10 @@ from lengthwise.results import Results, Row, percent
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
-LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone, f"{tone}_again") for tone in ("sound", "used")}
-"""Metric -> its label, its tone, and the metric of its stretch behind a gap."""
+LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone) for tone in ("sound", "used")}
+"""Metric -> its label and its tone."""
 _MOST_BINS = 12
+_LONGEST = 26
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
 
 
@@ -87,13 +80,15 @@ def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> C
         costs = zip(*(_cost(run) for run in comparisons), strict=True)
         rows.append([panel(heading, found) for heading, found in zip(_COST, costs, strict=True)])
     return Card(
-        title=" against ".join(names[::-1]),
+        title=" against ".join(map(_shortened, names[::-1]) if len(names) > 1 else names),
         about="effective context length",
-        sentence=f"{'; '.join(map(_sentence, names, groups))}.",
+        sentence=" ".join(said(run).sentence for run in limits),
         verdict=_against_claim(limits[0], groups[0]) if len(groups) == 1 else _against_base(*groups),
         rows=rows,
         small=_small(limits, comparisons),
-        badge=" · ".join(line_words(line).replace("up to", "to", 1) for line in groups[-1][1:]),
+        badge=" · ".join(
+            line_words(line._replace(again=None)).replace("up to", "to", 1) for line in groups[-1][1:]
+        ),
     )
 
 
@@ -131,6 +126,11 @@ def _name(run: Results) -> str:
     )
 
 
+def _shortened(name: str) -> str:
+    """One of two names in a title: models of one family differ at their beginning or at their end."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2 - 1]}…{name[-_LONGEST // 2 :]}"
+
+
 def _text(run: Results) -> dict[str, Any]:
     return run.provenance.get("text", {})
 
@@ -139,41 +139,25 @@ def _corpus(run: Results) -> str:
     return PurePath(str(_text(run).get("corpus", "a text"))).name
 
 
-def _bin(run: Results) -> int:
-    """Tokens in a bin of the excess, an eighth of the reference; no interval is narrower."""
-    return int(run.provenance.get("measurement", {}).get("reference") or 0) // 8
-
-
 def _limit_lines(run: Results, side: str) -> list[Line]:
     """What the model claims, and how far it is sound and used."""
-    about, length = run.provenance.get("model", {}), max(row.length or 0 for row in run.rows)
-    claim = about.get("claimed_length")
+    claim = run.provenance.get("model", {}).get("claimed_length")
     text = f"{claim:,}" if claim else "not known"
     small = "by its configuration" if claim and not side else ""
     found = [Line("claimed", "claimed", claim, text, small, end=claim or 0, side=side)]
-    passage, table = run.config.get("passage", 64), about.get("max_positions")
-    # Where a table of positions ends there is no more to find.
-    whole = table is not None and length > table - 4 * _bin(run)
-    ends, whys = (length, length - passage), said(run).more
-    for (metric, (label, tone, again)), end, why in zip(LIMITS.items(), ends, whys, strict=True):
-        [row] = [row for row in run.rows if row.metric == metric and row.is_headline]
-        behind = [(row.position or 0, row.position_end or 0) for row in run.rows if row.metric == again]
-        line = Line(label, tone, row.value, "not known", why.rpartition("known: ")[2], end=end, side=side)
-        if row.value is not None:
-            low, high, least = row.ci_low, row.ci_high, bool(row.at_least)
-            unended, interval = least or (high is not None and high >= end and not whole), "no interval"
-            if low is not None and high is not None:
-                interval = f"[{low:,.0f}, {'open' if unended else f'{high:,.0f}'}]"
-            line = line.known(row, f"{'≥ ' if least else ''}{row.value:,.0f}", interval)
-            line = line._replace(open=unended, at_least=least, again=next(iter(behind), None))
+    for (metric, reach), answer in zip(reaches(run).items(), limit_answers(run), strict=True):
+        label, tone = LIMITS[metric]
+        why = answer.whole.partition(": ")[2].partition(". ")[0]
+        line = Line(label, tone, None, answer.without, why, end=reach.end, side=side)
+        if (row := reach.row) is not None:
+            least, again = bool(row.at_least), reach.again
+            line = line.known(
+                row, f"{'≥ ' if least else ''}{row.value:,.0f}", reach.interval or "no interval"
+            )
+            behind = None if again is None else (again.position or 0, again.position_end or 0)
+            line = line._replace(open=reach.open, at_least=least, again=behind)
         found.append(line)
     return found
-
-
-def _sentence(name: str, lines: Sequence[Line]) -> str:
-    claimed, *measured = lines
-    claim = f"claimed {claimed.text} tokens" if claimed.value else "the claimed length is not known"
-    return f"{name}: {claim}, {', '.join(map(line_words, measured))}"
 
 
 def _against_claim(run: Results, lines: Sequence[Line]) -> str:
@@ -181,14 +165,14 @@ def _against_claim(run: Results, lines: Sequence[Line]) -> str:
     claimed, *measured = lines
     if not claimed.value:
         return "What length the model claims is not known."
-    slack, answers = max(_bin(run), run.config.get("passage", 64)), []
+    slack, answers = max(bin_of(run), passage_of(run)), []
     for line in measured:
         reached = line.low is not None and line.low + slack >= claimed.value
         missed = line.high is not None and not line.open and line.high + slack < claimed.value
         answers.append("yes" if reached else "no" if missed else "not decided")
-    return (
-        f"Claims {claimed.value:,.0f} tokens. Sound that far: {answers[0]}. Used that far back: {answers[1]}."
-    )
+    sound, used = answers
+    both = "Sound and used" if sound == used else f"Sound that far: {sound}. Used"
+    return f"Claims {claimed.value:,.0f} tokens. {both} that far{'' if sound == used else ' back'}: {used}."
 
 
 def _against_base(base: Sequence[Line], new: Sequence[Line]) -> str:
@@ -204,13 +188,14 @@ def _against_base(base: Sequence[Line], new: Sequence[Line]) -> str:
     return f"Sound: {sound}. Used: {used}."
 
 
-def _kept(rows: Sequence[Row]) -> list[Line]:
+def _kept(rows: Sequence[Row], *, decided: bool = True) -> list[Line]:
     """What B keeps of what a passage is worth to A, by distance; not known where A has no clear benefit."""
     clear, rows = clear_benefits(rows), [row for row in rows if row.metric == "benefit_kept"]
     longest, found = max((row.length or 0 for row in rows), default=0), []
     for row in sorted(rows, key=lambda row: row.distance or 0):
-        line = Line(f"{row.distance:,} back", "used", None, "not clear", end=1.0)
-        if (row.length, row.distance) in clear and row.value is not None:
+        text = "not clear" if decided else "not decided"
+        line = Line(f"{row.distance:,} back", "used", None, text, end=1.0)
+        if decided and (row.length, row.distance) in clear and row.value is not None:
             small = "" if row.ci_low is None else f"[{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]"
             line = line.known(row, percent(row.value), small)
         found += [line] if row.length == longest else []
@@ -262,7 +247,7 @@ def _comparison(run: Results) -> Card:
         rows=[
             [
                 panel(f"Nats per token apart, by position{'' if some is apart else ' (some)'}", some),
-                panel("What a repeated passage is still worth", _kept(run.rows), mark=1.0),
+                panel("What a repeated passage is still worth", _kept(run.rows, decided=decided), mark=1.0),
             ]
         ],
         small=_small([run]),

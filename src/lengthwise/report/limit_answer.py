@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import is_at_chance
 from lengthwise.measure.statistics import clearly_beyond
-from lengthwise.report.tables import row_text, tokens_text
-from lengthwise.results import Row, percent
+from lengthwise.report.limit_reach import Reach, reaches, stretch
+from lengthwise.report.tables import row_text
+from lengthwise.results import Results, Row, percent
 
 
 class _Answer(NamedTuple):
@@ -17,25 +18,35 @@ class _Answer(NamedTuple):
 
     short: str
     whole: str
+    without: str = "not known"
+    """What is said in place of a number that there is not."""
 
 
-def limit_answers(rows: Sequence[Row], config: Mapping[str, Any]) -> tuple[_Answer, _Answer]:
-    """Where predictions are sound, and how far back context is used. `rows` have values."""
+def limit_answers(run: Results) -> tuple[_Answer, _Answer]:
+    """Where predictions are sound, and how far back context is used."""
+    rows = [
+        row for row in run.rows if row.task == "limit" and row.value is not None and row.reference is None
+    ]
     numbers = {
         row.metric: row for row in rows if row.distance is None and row.metric not in ("excess", "loss")
     }
     reference = min((row.position or 0 for row in rows if row.metric == "excess"), default=0)
-    return _sound(numbers, reference), _used(numbers, [row for row in rows if row.distance], config)
+    found, curves = reaches(run), [row for row in rows if row.distance]
+    share = f"{percent(run.config['share'], None)} of " if "share" in run.config else ""
+    return _sound(found["sound_up_to"], numbers, reference), _used(
+        found["used_up_to"], numbers, curves, share
+    )
 
 
-def _sound(numbers: Mapping[str, Row], reference: int) -> _Answer:
-    sound, tolerance = numbers.get("sound_up_to"), numbers["tolerance"]
+def _sound(reach: Reach, numbers: Mapping[str, Row], reference: int) -> _Answer:
+    sound, tolerance = reach.row, numbers["tolerance"]
     if is_at_chance({metric: row.value for metric, row in numbers.items()}):
         return _Answer(
             "predictions at chance",
             f"The model predicts at chance: with its most recent tokens alone the loss is "
             f"{row_text(numbers['recent_loss'])} nats per token, and knowing only how often each token occurs gives "
             f"{numbers['unigram_loss'].value:.3f}. Whether such predictions are sound means nothing.",
+            "at chance",
         )
     if sound is None:
         missing = _missing(tolerance.documents)
@@ -52,16 +63,17 @@ def _sound(numbers: Mapping[str, Row], reference: int) -> _Answer:
             f"below, and at most {sound.ci_high or reference:,.0f} tokens. Sound means that {what}."
         )
     else:
-        text = f"Predictions are sound up to {tokens_text(sound)} of context: up to there {what}."
+        text = f"Predictions are sound up to {reach.text} of context: up to there {what}."
     if not known:
         text += (
             f" This holds if they are sound at {reference:,} tokens, the reference: the length that the model was "
             "trained for is not known, and the limit may lie below it."
         )
-    if "not_sound" in numbers:
-        gap, again = numbers["not_sound"], numbers["sound_again"]
-        text += f" They are not sound {_stretch(gap)} tokens, and are again {_stretch(again)}."
-    return _Answer(f"sound up to {tokens_text(sound)}", text)
+    if reach.again is not None:
+        gap, again = stretch(numbers["not_sound"]), stretch(reach.again)
+        text += f" They are not sound {gap} tokens, and are again {again}."
+        return _Answer(f"sound up to {reach.text} and again {again}", text)
+    return _Answer(f"sound up to {reach.text}", text)
 
 
 def _helps(curves: Sequence[Row]) -> list[Row]:
@@ -69,43 +81,51 @@ def _helps(curves: Sequence[Row]) -> list[Row]:
     return sorted(clearly_beyond(curves, LEAST_BENEFIT), key=lambda row: row.distance or 0)
 
 
-def _used(numbers: Mapping[str, Row], curves: Sequence[Row], config: Mapping[str, Any]) -> _Answer:
-    used = numbers.get("used_up_to")
+def _used(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row], share: str) -> _Answer:
+    used = reach.row
     if used is None:
         return _without_number(numbers, curves)
-    beginning = numbers.get("beginning_up_to")
-    share = f"{percent(config['share'], None)} of " if "share" in config else ""
-    gap, again = numbers.get("not_used"), numbers.get("used_again")
+    beginning, gap = numbers.get("beginning_up_to"), numbers.get("not_used")
     inside = [row for row in curves if row.metric == "benefit_inside"]
-    short = "context used in places alone" if _helps(curves) else "context not used"
+    again = _used_again(reach, numbers, curves)
+    far = f"{reach.text} back{f' and again {again}' if again else ''}"
+    short = f"used up to {far}"
     if used.value:
-        short = f"used up to {tokens_text(used)} back"
         text = (
-            f"Context is used up to {tokens_text(used)} back: up to there a repeated passage keeps at least {share}"
+            f"Context is used up to {reach.text} back: up to there a repeated passage keeps at least {share}"
             "its benefit nearby."
         )
         if gap is not None:
-            text += f" It is not used {_stretch(gap)} tokens back."
-    elif gap is not None:
-        text = f"Context is not used {_stretch(gap)} tokens back: a repeated passage has no benefit there."
+            text += f" It is not used {stretch(gap)} tokens back."
     else:
-        first = min((row.distance or 0 for row in inside), default=0)
-        text = (
-            f"Context is not used {first:,} tokens back or farther: a repeated passage from inside the text has no "
-            "benefit that counts."
-        )
+        short = f"context {'used in places alone' if _helps(curves) else 'not used'} ({far})"
+        if gap is not None:
+            text = f"Context is not used {stretch(gap)} tokens back: a repeated passage has no benefit there."
+        else:
+            first = min((row.distance or 0 for row in inside), default=0)
+            text = (
+                f"Context is not used {first:,} tokens back or farther: a repeated passage from inside the text has "
+                "no benefit that counts."
+            )
     if beginning is not None:
         text += (
             f" Only the very beginning of the text is used farther, up to {beginning.value:,.0f} tokens back, as by "
             "a model that keeps its first tokens and forgets what follows them."
         )
-    if again is not None:
-        level = numbers["used_level"].value or 0.0
-        low, high = again.position or 0, again.position_end or 0
-        there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
-        some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
-        text += f" It is used again {some}{_stretch(again)} tokens back."
+    if again:
+        text += f" It is used again {again} tokens back."
     return _Answer(short, text)
+
+
+def _used_again(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row]) -> str:
+    """The stretch behind a gap, and whether it has gaps of its own."""
+    if reach.again is None:
+        return ""
+    level = numbers["used_level"].value or 0.0
+    low, high = reach.again.position or 0, reach.again.position_end or 0
+    there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
+    some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
+    return f"{some}{stretch(reach.again)}"
 
 
 def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answer:
@@ -125,6 +145,7 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
             "context used in places alone",
             f"Context is used in places alone: nearby a repeated passage from the beginning has {worth}, "
             f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known.",
+            "in places alone",
         )
     recent = numbers.get("recent_loss")
     if nearby.ci_high < LEAST_BENEFIT and recent is not None and (recent.value or 0.0) < 2 * LEAST_BENEFIT:
@@ -137,6 +158,7 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
         return _Answer(
             "context used to its harm",
             f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse.",
+            "to its harm",
         )
     if nearby.ci_high < LEAST_BENEFIT:
         first = min((row.distance or 0 for row in curves), default=0)
@@ -144,6 +166,7 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
             "context not used",
             f"Context is not used, not even nearby: from {first:,} tokens back on, a repeated passage there has "
             f"{worth}, and less than {LEAST_BENEFIT:g} does not count.",
+            "not at all",
         )
     if nearby.ci_low <= LEAST_BENEFIT:
         why = f"which is not clearly at least {LEAST_BENEFIT:g}."
@@ -153,12 +176,6 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
 
 def _unknown(what: str, why: str) -> _Answer:
     return _Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
-
-
-def _stretch(row: Row) -> str:
-    if row.position == row.position_end:
-        return f"{row.position:,}"
-    return f"from {row.position:,} to {row.position_end:,}"
 
 
 def _missing(documents: int | None, which: str = "") -> str | None:

@@ -56,7 +56,7 @@ def _part(task: str, results: Results) -> _Said | None:
     needed, says = SAYS.get(task, ("", _scores))
     if task in SAYS and not any(row.is_headline and row.metric == needed for row in rows):
         return None
-    return says(rows, results.config)
+    return says(rows, results)
 
 
 def subject_of(results: Results) -> str:
@@ -78,14 +78,16 @@ def _short(model: str) -> str:
 
 
 def _changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
-    """How `two` is loaded and read otherwise than `one`, as " with ..."; what neither says is the default."""
-    found = []
+    """How `two` is loaded and read otherwise than `one`, as " in ... with ..."; what neither says is the default."""
+    found, precision = [], ""
     for name in CHANGES:
         before, value = (side.get(name, Subject.model_fields[name].default) for side in (one, two))
         bits = re.search(r"(?:int|nf|fp|[qf])(\d)", str(value))
         if value == before:
             continue
-        if name in ("kv_cache", "quantize") and bits:
+        if name == "dtype" and value != "auto":
+            precision = f" in {value}"
+        elif name in ("kv_cache", "quantize") and bits:
             found.append(
                 f"{bits[1]}-bit weights"
                 if name == "quantize"
@@ -97,7 +99,7 @@ def _changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
             found.append(f"a {str(value.get('config')).removesuffix('Config')} adapter{rank}")
         else:
             found.append(f"{name}={value}" if value is not None else f"no {name}")
-    return f" with {' and '.join(found)}" if found else ""
+    return precision + (f" with {' and '.join(found)}" if found else "")
 
 
 # "size" is the mean of |log p B - log p A| where both sides differ, "whole" of all tokens, with its interval.
@@ -127,7 +129,7 @@ USED = {
 }
 
 
-def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
+def _comparison(rows: Sequence[Row], _: Results) -> _Said:
     # What only one verb needs is not loaded to answer for others.
     from lengthwise.report.comparison_evidence import evidence
     from lengthwise.report.comparison_verdict import verdict, words_of
@@ -150,16 +152,17 @@ def _comparison(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     return _Said(f"{apart}; {USED[seen.use]}" if decided else apart, [difference, *kept], verdict(rows))
 
 
-def _limit(rows: Sequence[Row], config: Mapping[str, Any]) -> _Said:
+def _limit(rows: Sequence[Row], run: Results) -> _Said:
     from lengthwise.report.limit_answer import limit_answers
 
-    answers = limit_answers(rows, config)
+    answers, claim = limit_answers(run), run.provenance.get("model", {}).get("claimed_length")
+    parts = [*([f"claims {claim:,} tokens"] if claim else []), *(each.short for each in answers)]
     numbers = {row.metric: row for row in rows if row.distance is None and row.position is None}
     named = [numbers[metric] for metric in ("sound_up_to", "used_up_to", "tolerance") if metric in numbers]
-    return _Said("; ".join(each.short for each in answers), named, [each.whole for each in answers])
+    return _Said("; ".join(parts), named, [each.whole for each in answers])
 
 
-def _misalignment(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
+def _misalignment(rows: Sequence[Row], _: Results) -> _Said:
     curve, agree = curve_of(rows, "jeffreys"), curve_of(rows, "top1_agreement")
     last = curve[-1]
     kept = f", and {percent(agree[-1].value or 0, 1)} keep their most likely token" if agree else ""
@@ -183,7 +186,7 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
     )
 
 
-def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
+def _perplexity(rows: Sequence[Row], _: Results) -> _Said:
     curve, perplexities = curve_of(rows, "loss"), curve_of(rows, "perplexity")
     first, last, best = curve[0], curve[-1], min(curve, key=lambda row: row.value or 0.0)
     text = f"at {last.length} tokens the loss is {row_text(last)} nats per token"
@@ -199,7 +202,7 @@ def _perplexity(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     return _Said(text, [last, *perplexities[-1:]], more)
 
 
-def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
+def _longppl(rows: Sequence[Row], _: Results) -> _Said:
     numbers = {row.metric: row for row in rows}
     text = "no token of these texts is key"
     if "longppl" in numbers:
@@ -210,7 +213,7 @@ def _longppl(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     return _Said(text, [numbers[name] for name in ("longppl", "perplexity") if name in numbers])
 
 
-def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
+def _training(rows: Sequence[Row], _: Results) -> _Said:
     values = {row.metric: row for row in rows}
     names = {"cross_entropy": "cross entropy", "entropy": "entropy part", "jeffreys": "Jeffreys part"}
     ends = {
@@ -225,13 +228,13 @@ def _training(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said:
     return _Said(sentence, [row for pair in ends.values() for row in pair], ["Each step sees other text."])
 
 
-def _kept(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said | None:
+def _kept(rows: Sequence[Row], _: Results) -> _Said | None:
     losses = curve_of(rows, "loss")
     numbers = ", ".join(f"{row_text(row)} at {row.length} tokens" for row in losses)
     return _Said(f"predictions are kept, with a loss of {numbers}", losses)
 
 
-def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said | None:
+def _scores(rows: Sequence[Row], _: Results) -> _Said | None:
     ours = [row for row in score_rows(rows) if row.depth is None]
     if not ours:
         return None
@@ -251,7 +254,7 @@ def _scores(rows: Sequence[Row], _: Mapping[str, Any]) -> _Said | None:
     )
 
 
-SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], _Said | None]]] = {
+SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Results], _Said | None]]] = {
     "misalignment": ("jeffreys", _misalignment),
     "perplexity": ("loss", _perplexity),
     "limit": ("tolerance", _limit),
@@ -260,7 +263,7 @@ SAYS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], _Said
     "difference": ("difference", _comparison),
     "training": ("cross_entropy_first", _training),
 }
-"""Task -> the metric without which there is no answer, and what says it, given the settings too.
+"""Task -> the metric without which there is no answer, and what says it, given the run too.
 
 The rows have values, and none is a difference. Other tasks are families of questions.
 """

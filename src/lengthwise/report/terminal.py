@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lengthwise.report.limit_reach import reaches
 from lengthwise.report.sentence import curve_of, said, score_rows
-from lengthwise.report.tables import row_text, tasks_in_order, tokens_text
+from lengthwise.report.tables import row_text, tasks_in_order
 from lengthwise.results import Results, Row
 
 WIDTH = 80
@@ -32,19 +33,19 @@ def pictures(results: Results) -> list[str]:
     lines: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
         rows = [row for row in results.rows if row.task == task and row.reference is None]
-        lines += PICTURES.get(task, _depths)([row for row in rows if row.value is not None])
+        lines += PICTURES.get(task, _depths)([row for row in rows if row.value is not None], results)
     return lines
 
 
-def _limit_curves(rows: Sequence[Row]) -> list[str]:
+def _limit_curves(rows: Sequence[Row], results: Results) -> list[str]:
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     if "tolerance" not in numbers:
         return []
     tolerance = numbers["tolerance"]
     marks = {
-        metric: {f"{words} up to {tokens_text(numbers[metric])}": _number(numbers[metric])}
-        for metric, words in (("sound_up_to", "sound"), ("used_up_to", "used"))
-        if metric in numbers and numbers[metric].value
+        metric: {f"{metric.replace('_', ' ')} {reach.text}": _number(reach.row)}
+        for metric, reach in reaches(results).items()
+        if reach.row is not None and reach.row.value
     }
     excess = _joined([row for row in rows if row.metric == "excess"])
     # What decided is marked.
@@ -72,7 +73,7 @@ def _limit_curves(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _depths(rows: Sequence[Row]) -> list[str]:
+def _depths(rows: Sequence[Row], _: Results) -> list[str]:
     """The scores of a family by depth and length, in per cent."""
     cells = {
         (row.depth, row.length): row
@@ -93,7 +94,7 @@ def _depths(rows: Sequence[Row]) -> list[str]:
     return ["", *lines]
 
 
-def _difference_curves(rows: Sequence[Row]) -> list[str]:
+def _difference_curves(rows: Sequence[Row], _: Results) -> list[str]:
     from lengthwise.report.comparison_curve import benefits_by_distance, difference_bins
 
     points = [(row.position_end or 0, row) for row in difference_bins(rows)]
@@ -115,17 +116,17 @@ def _difference_curves(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-PICTURES: Mapping[str, Callable[[Sequence[Row]], list[str]]] = {
-    "misalignment": lambda rows: _plot_by(
+PICTURES: Mapping[str, Callable[[Sequence[Row], Results], list[str]]] = {
+    "misalignment": lambda rows, _: _plot_by(
         "length", curve_of(rows, "jeffreys"), "Jeffreys, nats per token", levels=[0.0]
     ),
-    "perplexity": lambda rows: _plot_by(
+    "perplexity": lambda rows, _: _plot_by(
         "length", curve_of(rows, "loss"), "loss, nats per token; lower is better"
     ),
     "limit": _limit_curves,
-    "longppl": lambda _: [],
+    "longppl": lambda rows, _: [],
     "difference": _difference_curves,
-    "training": lambda _: [],
+    "training": lambda rows, _: [],
 }
 """Task -> its curves in characters, of rows that have values. Other tasks are families of questions."""
 

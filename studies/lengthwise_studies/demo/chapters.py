@@ -11,8 +11,9 @@ from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.report.figures import differences_by_position, limit_curves, misalignment_parts
 from lengthwise.report.html import Section
+from lengthwise.report.limit_reach import reaches
 from lengthwise.report.sentence import said
-from lengthwise.report.tables import row_text, tokens_text
+from lengthwise.report.tables import row_text
 from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.demo.story import Chapter, run_story
 from lengthwise_studies.skeleton import Part, Study
@@ -84,11 +85,8 @@ def _tell_context(here: Path, codes: Mapping[str, int]) -> Section:
     found = _read(here, _CONTEXT)
     lead = []
     for name, label in _CONTEXT.items():
-        known = {row.metric: row for row in said(found[name]).numbers}
-        sound = known.get("sound_up_to")
-        lead.append(
-            f"{label}: {f'sound up to {tokens_text(sound)}' if sound else 'these windows show no end'}."
-        )
+        sound = reaches(found[name])["sound_up_to"].text
+        lead.append(f"{label}: {f'sound up to {sound}' if sound else 'these windows show no end'}.")
     picture = limit_curves(
         [row for row in _labelled(found, _CONTEXT) if row.distance is None], name="demo-context"
     )

@@ -23,6 +23,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
+from lengthwise.report.dark_pictures import with_dark_colors
 from lengthwise.report.tables import Estimate, series_names
 from lengthwise.results import Row
 
@@ -117,11 +118,8 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     # Ids that are unique in a page.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
-    # A dark page inverts its pictures, but not those whose colours are values.
-    values = any(each.get_array() is not None for axes in figure.axes for each in axes.collections)
-    marks = f'role="img" aria-label={quoteattr(alt)}' + ' class="values"' * values
-    svg = svg.replace("<svg ", f"<svg {marks} ", 1).strip()
-    return Picture(name=name, alt=alt, caption=caption, svg=svg, figure=figure)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
+    return Picture(name=name, alt=alt, caption=caption, svg=with_dark_colors(svg), figure=figure)
 
 
 def drawable(words: str, font: FontProperties) -> str:

@@ -136,7 +136,8 @@ def _draw(axes: Axes, cells: Cells, *, unit: float, top: float, down_tick: str =
     for (row, column), value in np.ndenumerate(values):
         if len(across) <= _MOST_NUMBERS and np.isfinite(value):
             number = f"{value / unit:.0f}" if value / unit >= 9.95 else f"{value / unit:.2g}"
-            shade = "white" if value < 0.55 * top else "black"
+            # Not white and black, which a dark screen turns round.
+            shade = "#fefefe" if value < 0.55 * top else "#010101"
             axes.text(column, row, number, ha="center", va="center", color=shade, fontsize=8)
 
 

@@ -153,7 +153,7 @@ def test_each_cell_is_written_in_per_cent() -> None:
     assert "<image" not in picture.svg, "a drawing, no bitmap"
     # On a dark screen cells keep their colours, and so do the numbers on them.
     assert not {"#fefefe", "#010101"} & set(DARK)
-    assert "fill: #010101" in picture.svg
+    assert "fill: #fefefe" in picture.svg
 
 
 def test_models_have_a_panel_each_and_seeds_are_averaged() -> None:

@@ -155,7 +155,7 @@ def _balanced(text: str, most: int) -> list[str]:
 
 def _fitted(words: _Words, width: float) -> _Words:
     """Made smaller, and then cut with a mark, where it does not fit."""
-    letter, text = 0.66 if words.bold else 0.58, words.text
+    letter, text = 0.69 if words.bold else 0.58, words.text
     most = int(2 * width / (letter * words.size))
     text = text if len(text) <= most else f"{text[: most - 1]}…"
     return words._replace(text=text, size=min(words.size, width / (letter * max(1, len(text)))))

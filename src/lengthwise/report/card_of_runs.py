@@ -14,8 +14,7 @@ from lengthwise.report.card_drawing import Card, Line, panel, png, shapes, svg, 
 from lengthwise.report.card_text import badge, line_words, markdown
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
-from lengthwise.report.limit_answer import limit_answers
-from lengthwise.report.limit_reach import bin_of, passage_of, reaches
+from lengthwise.report.limit_answer import REACHES, bin_of, limit_answers, passage_of, reaches
 from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
@@ -23,8 +22,6 @@ from lengthwise.results import Results, Row, percent
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
-LIMITS = {f"{tone}_up_to": (f"{tone} up to", tone) for tone in ("sound", "used")}
-"""Metric -> its label and its tone."""
 _MOST_BINS = 12
 _LONGEST = 26
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
@@ -146,9 +143,8 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     small = "by its configuration" if claim and not side else ""
     found = [Line("claimed", "claimed", claim, text, small, end=claim or 0, side=side)]
     for (metric, reach), answer in zip(reaches(run).items(), limit_answers(run), strict=True):
-        label, tone = LIMITS[metric]
-        why = answer.whole.partition(": ")[2].partition(". ")[0]
-        line = Line(label, tone, None, answer.without, why, end=reach.end, side=side)
+        tone, why = metric.removesuffix("_up_to"), answer.whole.partition(": ")[2].partition(". ")[0]
+        line = Line(f"{tone} up to", tone, None, answer.without, why, end=reach.end, side=side)
         if (row := reach.row) is not None:
             least, again = bool(row.at_least), reach.again
             line = line.known(
@@ -281,7 +277,7 @@ def _small(runs: Sequence[Results], comparisons: Sequence[Results] = ()) -> str:
 def model_index(run: Results) -> str:
     """The numbers of `limit` as the metadata of a model's card. What is not known is left out."""
     metrics = []
-    for metric, line in zip(LIMITS, _limit_lines(run, "")[1:], strict=True):
+    for metric, line in zip(REACHES, _limit_lines(run, "")[1:], strict=True):
         high = None if line.open else line.high
         ends = {"ci_low": line.low, "ci_high": high, "at_least": line.at_least or None}
         args = {name: value for name, value in ends.items() if value is not None}

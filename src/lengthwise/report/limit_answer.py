@@ -1,4 +1,4 @@
-"""What a run of `limit` says, in sentences; where it has no number, what is missing for one."""
+"""What a run of `limit` says: both limits, in sentences; where it has no number, what is missing for one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,67 @@ from typing import NamedTuple
 from lengthwise.measure.limit_headlines import LEAST_BENEFIT, LEAST_DOCUMENTS
 from lengthwise.measure.limit_rows import is_at_chance
 from lengthwise.measure.statistics import clearly_beyond
-from lengthwise.report.limit_reach import Reach, reaches, stretch
 from lengthwise.report.tables import row_text
 from lengthwise.results import Results, Row, percent
+
+REACHES = {"sound_up_to": "sound_again", "used_up_to": "used_again"}
+"""Metric -> the metric of its stretch behind a gap."""
+
+
+class _Reach(NamedTuple):
+    """One of the two limits."""
+
+    row: Row | None
+    """None where there is no number."""
+    end: int
+    """Where measuring ended."""
+    open: bool
+    """Whether measuring ended before the interval did."""
+    again: Row | None
+    """The stretch behind a gap where it is so once more."""
+
+    @property
+    def interval(self) -> str:
+        """`[low, high]`, or `[low, open]`; empty where there is none."""
+        if self.row is None or self.row.ci_low is None or self.row.ci_high is None:
+            return ""
+        return f"[{self.row.ci_low:,.0f}, {'open' if self.open else f'{self.row.ci_high:,.0f}'}]"
+
+    @property
+    def text(self) -> str:
+        """The number of tokens with its interval."""
+        if self.row is None:
+            return ""
+        least = "at least " if self.row.at_least else ""
+        return " ".join(filter(None, (f"{least}{self.row.value:,.0f}", self.interval, "tokens")))
+
+
+def reaches(run: Results) -> dict[str, _Reach]:
+    """Metric -> how far it is so."""
+    rows = {row.metric: row for row in run.rows if row.task == "limit" and row.value is not None}
+    length, table = (
+        max(row.length or 0 for row in run.rows),
+        run.provenance.get("model", {}).get("max_positions"),
+    )
+    # Where a table of positions ends there is no more to find.
+    whole = table is not None and length > table - 4 * bin_of(run)
+    found = {}
+    for metric, again in REACHES.items():
+        row, end = rows.get(metric), length if metric == "sound_up_to" else length - passage_of(run)
+        high = None if row is None else row.ci_high
+        unended = row is not None and (bool(row.at_least) or (high is not None and high >= end and not whole))
+        found[metric] = _Reach(row, end, unended, rows.get(again))
+    return found
+
+
+def bin_of(run: Results) -> int:
+    """Tokens in a bin of the excess, an eighth of the reference; no interval is narrower."""
+    return int(run.provenance.get("measurement", {}).get("reference") or 0) // 8
+
+
+def passage_of(run: Results) -> int:
+    """Tokens of a repeated passage."""
+    return int(run.config.get("passage", 64))
 
 
 class _Answer(NamedTuple):
@@ -38,7 +96,7 @@ def limit_answers(run: Results) -> tuple[_Answer, _Answer]:
     )
 
 
-def _sound(reach: Reach, numbers: Mapping[str, Row], reference: int) -> _Answer:
+def _sound(reach: _Reach, numbers: Mapping[str, Row], reference: int) -> _Answer:
     sound, tolerance = reach.row, numbers["tolerance"]
     if is_at_chance({metric: row.value for metric, row in numbers.items()}):
         return _Answer(
@@ -70,7 +128,7 @@ def _sound(reach: Reach, numbers: Mapping[str, Row], reference: int) -> _Answer:
             "trained for is not known, and the limit may lie below it."
         )
     if reach.again is not None:
-        gap, again = stretch(numbers["not_sound"]), stretch(reach.again)
+        gap, again = _stretch(numbers["not_sound"]), _stretch(reach.again)
         text += f" They are not sound {gap} tokens, and are again {again}."
         return _Answer(f"sound up to {reach.text} and again {again}", text)
     return _Answer(f"sound up to {reach.text}", text)
@@ -81,7 +139,7 @@ def _helps(curves: Sequence[Row]) -> list[Row]:
     return sorted(clearly_beyond(curves, LEAST_BENEFIT), key=lambda row: row.distance or 0)
 
 
-def _used(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row], share: str) -> _Answer:
+def _used(reach: _Reach, numbers: Mapping[str, Row], curves: Sequence[Row], share: str) -> _Answer:
     used = reach.row
     if used is None:
         return _without_number(numbers, curves)
@@ -96,11 +154,13 @@ def _used(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row], share
             "its benefit nearby."
         )
         if gap is not None:
-            text += f" It is not used {stretch(gap)} tokens back."
+            text += f" It is not used {_stretch(gap)} tokens back."
     else:
         short = f"context {'used in places alone' if _helps(curves) else 'not used'} ({far})"
         if gap is not None:
-            text = f"Context is not used {stretch(gap)} tokens back: a repeated passage has no benefit there."
+            text = (
+                f"Context is not used {_stretch(gap)} tokens back: a repeated passage has no benefit there."
+            )
         else:
             first = min((row.distance or 0 for row in inside), default=0)
             text = (
@@ -117,7 +177,7 @@ def _used(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row], share
     return _Answer(short, text)
 
 
-def _used_again(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row]) -> str:
+def _used_again(reach: _Reach, numbers: Mapping[str, Row], curves: Sequence[Row]) -> str:
     """The stretch behind a gap, and whether it has gaps of its own."""
     if reach.again is None:
         return ""
@@ -125,7 +185,7 @@ def _used_again(reach: Reach, numbers: Mapping[str, Row], curves: Sequence[Row])
     low, high = reach.again.position or 0, reach.again.position_end or 0
     there = [row for row in curves if row.metric == "benefit" and low <= (row.distance or 0) <= high]
     some = "here and there " if any((row.value or 0.0) < level for row in there) else ""
-    return f"{some}{stretch(reach.again)}"
+    return f"{some}{_stretch(reach.again)}"
 
 
 def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answer:
@@ -176,6 +236,12 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
 
 def _unknown(what: str, why: str) -> _Answer:
     return _Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
+
+
+def _stretch(row: Row) -> str:
+    if row.position == row.position_end:
+        return f"{row.position:,}"
+    return f"from {row.position:,} to {row.position_end:,}"
 
 
 def _missing(documents: int | None, which: str = "") -> str | None:

@@ -15,6 +15,7 @@ from lengthwise.report import tables
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
+from lengthwise.report.limit_answer import REACHES, reaches
 from lengthwise.report.ranking import MOST_SERIES
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import Table
@@ -184,11 +185,16 @@ def _ranked(runs: Sequence[_Run], numbers: Sequence[Sequence[Row]]) -> tuple[str
     first = firsts[order[0]]
     where = "" if first.length is None or first.unit == "tokens" else f" at {first.length:,} tokens"
     name = f"{first.metric.replace('_', ' ').capitalize()}{where} ({first.unit})"
-    text = tables.tokens_text if first.unit == "tokens" else tables.row_text
-    values = [f"{runs[place].label} {text(firsts[place]).removesuffix(' tokens')}" for place in order]
+    values = [f"{runs[place].label} {_number(runs[place], firsts[place])}" for place in order]
     if len(runs) > MOST_SERIES:
         return f"{name} of {len(runs)} runs: from {values[0]} to {values[-1]}.", order
     return f"{name}: {'; '.join(values)}.", order
+
+
+def _number(run: _Run, row: Row) -> str:
+    if row.metric in REACHES:
+        return reaches(run.results)[row.metric].text.removesuffix(" tokens")
+    return tables.tokens_text(row).removesuffix(" tokens") if row.unit == "tokens" else tables.row_text(row)
 
 
 def _section(task: str, runs: Sequence[_Run], notes: Sequence[str]) -> Section:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.limit_reach import reaches
+from lengthwise.report.limit_answer import reaches
 from lengthwise.report.sentence import curve_of, said, score_rows
 from lengthwise.report.tables import row_text, tasks_in_order
 from lengthwise.results import Results, Row

@@ -11,7 +11,7 @@ from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.report.figures import differences_by_position, limit_curves, misalignment_parts
 from lengthwise.report.html import Section
-from lengthwise.report.limit_reach import reaches
+from lengthwise.report.limit_answer import reaches
 from lengthwise.report.sentence import said
 from lengthwise.report.tables import row_text
 from lengthwise.results import Results, Row, read_results

@@ -89,6 +89,7 @@ def test_in_a_notebook() -> None:
     assert repr(results).startswith("<Results of limit, ")
     assert ": m: sound up to 10,000 [9,600, 10,440] tokens;" in repr(results)
     assert len(results.picture().axes) == 2
+    assert results.picture()._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
     assert results.picture("limit").axes[0].get_title(loc="left").startswith("Sound?")
     with pytest.raises(UsageError, match="did you mean 'limit'"):
         results.picture("limits")

@@ -43,6 +43,15 @@ _STYLE = Path(__file__).with_name("figures.mplstyle")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
+class _Figure(Figure):
+    """A figure that a notebook shows without pyplot, which we leave to the user."""
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        self.savefig(stream, format="png")
+        return stream.getvalue()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Picture:
     """A finished figure: file name without ending, one `<svg>` element, how to read it.
@@ -95,7 +104,7 @@ def drawn(
         # A reader's own matplotlibrc must not change the pictures.
         mpl.rcdefaults()
         mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = _Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)  # type: ignore[union-attr]
         yield figure, figure.subplots(*panels, squeeze=False, sharey=share_y)

@@ -16,12 +16,13 @@ from typing import Any
 from lengthwise.files import atomic_write_text
 from lengthwise.measure.limit_headlines import LEAST_DOCUMENTS
 from lengthwise.report.drawing import Curve, Picture, curve_picture, doubling_axis, token_axis
+from lengthwise.report.limit_answer import reaches
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.context_32k.commands import SCALES
 from lengthwise_studies.context_32k.commands import TASKS as ASKED
 from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
-from tools.docs.task_tables import against_chance, in_tokens
+from tools.docs.task_tables import against_chance
 
 QWEN, SMOLLM2 = "qwen2.5-coder-0.5b", "smollm2-135m"
 CACHES = {"16": "dynamic", "8": "hqq-int8", "4": "quanto-int4", "2": "quanto-int2"}
@@ -110,8 +111,7 @@ def limits_table(root: Path) -> Table:
                 text,
                 positions,
                 f"{sound.length:,}",
-                in_tokens(sound),
-                in_tokens(used),
+                *(each.text for each in reaches(run).values()),
                 f"{by['tolerance'].documents}, {used.documents}",
             ]
         )
@@ -125,18 +125,17 @@ def caches_table(root: Path) -> Table:
     for model in (QWEN, SMOLLM2):
         for bits, cache in CACHES.items():
             books, code = (_found(root, f"cache-{model}-{text}-{cache}") for text in ("books", "code"))
-            served = _found(root, f"served-{model}-{cache}")
-            limit = {row.metric: row for row in served if row.distance is None}
+            served = f"served-{model}-{cache}"
+            limits: list[Cell] = [None, None]
+            if _found(root, served):
+                limits = [each.text for each in reaches(kept_run(root, served)).values()]
             lines.append(
                 [
                     model,
                     f"{bits} bits, {cache}",
                     *(_whole(rows, "shift") for rows in (books, code)),
                     _whole(books, "benefit_kept", distance=FARTHEST),
-                    *(
-                        in_tokens(limit[name]) if name in limit else None
-                        for name in ("sound_up_to", "used_up_to")
-                    ),
+                    *limits,
                 ]
             )
     columns = (

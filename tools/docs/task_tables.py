@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lengthwise.report.limit_answer import reaches
 from lengthwise.report.tables import Cell, Table, row_estimate
-from lengthwise.results import Results, Row
+from lengthwise.results import Results
 
 
 def against_chance(runs: Sequence[Results]) -> Table:
@@ -78,15 +79,8 @@ def limits(runs: Sequence[Results]) -> Table:
         name = run.model_name
         if extension is not None:
             name = f"with {extension['method']} x{extension['factor']:g}"
-        sound, used = found["sound_up_to"], found["used_up_to"]
-        rows.append([name, f"{sound.length:,}", in_tokens(sound), in_tokens(used)])
+        rows.append(
+            [name, f"{found['sound_up_to'].length:,}", *(each.text for each in reaches(run).values())]
+        )
     columns = ["", "windows of", "predictions stay sound up to", "context is still used up to"]
     return Table(columns=columns, rows=rows, caption="")
-
-
-def in_tokens(row: Row) -> str:
-    """`10,496 [10,368, 10,752]`; where measuring ended first, `at least` and an interval without an end."""
-    if row.value is None:
-        return "not known"
-    value, low, high = (f"{each or 0:,.0f}" for each in (row.value, row.ci_low, row.ci_high))
-    return f"at least {value} [{low}, open]" if row.at_least else f"{value} [{low}, {high}]"

@@ -38,9 +38,9 @@ class _Reach(NamedTuple):
     def text(self) -> str:
         """The number of tokens with its interval."""
         if self.row is None:
-            return ""
+            return "not known"
         least = "at least " if self.row.at_least else ""
-        return " ".join(filter(None, (f"{least}{self.row.value:,.0f}", self.interval, "tokens")))
+        return f"{least}{self.row.value:,.0f} {self.interval}".rstrip()
 
 
 def reaches(run: Results) -> dict[str, _Reach]:
@@ -121,7 +121,7 @@ def _sound(reach: _Reach, numbers: Mapping[str, Row], reference: int) -> _Answer
             f"below, and at most {sound.ci_high or reference:,.0f} tokens. Sound means that {what}."
         )
     else:
-        text = f"Predictions are sound up to {reach.text} of context: up to there {what}."
+        text = f"Predictions are sound up to {reach.text} tokens of context: up to there {what}."
     if not known:
         text += (
             f" This holds if they are sound at {reference:,} tokens, the reference: the length that the model was "
@@ -130,8 +130,8 @@ def _sound(reach: _Reach, numbers: Mapping[str, Row], reference: int) -> _Answer
     if reach.again is not None:
         gap, again = _stretch(numbers["not_sound"]), _stretch(reach.again)
         text += f" They are not sound {gap} tokens, and are again {again}."
-        return _Answer(f"sound up to {reach.text} and again {again}", text)
-    return _Answer(f"sound up to {reach.text}", text)
+        return _Answer(f"sound up to {reach.text} tokens and again {again}", text)
+    return _Answer(f"sound up to {reach.text} tokens", text)
 
 
 def _helps(curves: Sequence[Row]) -> list[Row]:
@@ -146,11 +146,11 @@ def _used(reach: _Reach, numbers: Mapping[str, Row], curves: Sequence[Row], shar
     beginning, gap = numbers.get("beginning_up_to"), numbers.get("not_used")
     inside = [row for row in curves if row.metric == "benefit_inside"]
     again = _used_again(reach, numbers, curves)
-    far = f"{reach.text} back{f' and again {again}' if again else ''}"
+    far = f"{reach.text} tokens back{f' and again {again}' if again else ''}"
     short = f"used up to {far}"
     if used.value:
         text = (
-            f"Context is used up to {reach.text} back: up to there a repeated passage keeps at least {share}"
+            f"Context is used up to {reach.text} tokens back: up to there a repeated passage keeps at least {share}"
             "its benefit nearby."
         )
         if gap is not None:

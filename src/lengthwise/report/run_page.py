@@ -193,7 +193,7 @@ def _ranked(runs: Sequence[_Run], numbers: Sequence[Sequence[Row]]) -> tuple[str
 
 def _number(run: _Run, row: Row) -> str:
     if row.metric in REACHES:
-        return reaches(run.results)[row.metric].text.removesuffix(" tokens")
+        return reaches(run.results)[row.metric].text
     return tables.tokens_text(row).removesuffix(" tokens") if row.unit == "tokens" else tables.row_text(row)
 
 

@@ -43,7 +43,7 @@ def _limit_curves(rows: Sequence[Row], results: Results) -> list[str]:
         return []
     tolerance = numbers["tolerance"]
     marks = {
-        metric: {f"{metric.replace('_', ' ')} {reach.text}": _number(reach.row)}
+        metric: {f"{metric.replace('_', ' ')} {reach.text} tokens": _number(reach.row)}
         for metric, reach in reaches(results).items()
         if reach.row is not None and reach.row.value
     }

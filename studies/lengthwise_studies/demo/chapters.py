@@ -85,8 +85,10 @@ def _tell_context(here: Path, codes: Mapping[str, int]) -> Section:
     found = _read(here, _CONTEXT)
     lead = []
     for name, label in _CONTEXT.items():
-        sound = reaches(found[name])["sound_up_to"].text
-        lead.append(f"{label}: {f'sound up to {sound}' if sound else 'these windows show no end'}.")
+        sound = reaches(found[name])["sound_up_to"]
+        lead.append(
+            f"{label}: {f'sound up to {sound.text} tokens' if sound.row else 'these windows show no end'}."
+        )
     picture = limit_curves(
         [row for row in _labelled(found, _CONTEXT) if row.distance is None], name="demo-context"
     )

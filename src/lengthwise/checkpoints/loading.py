@@ -10,6 +10,7 @@ import torch
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
+    check_adapter,
     quiet_transformers,
     read_config,
     read_tokenizer,
@@ -24,7 +25,6 @@ from lengthwise.checkpoints.stored_weights import (
     is_4bit,
 )
 from lengthwise.errors import UsageError, reason, require_known, shown
-from lengthwise.files import named_path
 from lengthwise.machine import slowdown, usable_device
 from lengthwise.settings import Dtype
 
@@ -57,7 +57,7 @@ def load_weights(
         raise UsageError(f"{shown(placed)} each place the weights", expected="one of them")
     torch_device = torch.device(usable_device(device))
     if adapter is not None:
-        named_path(adapter, what="the adapter")
+        check_adapter(adapter)
     resolved = resolve(name_or_path, revision=revision)
     config = read_config(resolved)
     with quiet_transformers(bars=not resolved.local_files_only):

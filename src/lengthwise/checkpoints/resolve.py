@@ -84,42 +84,55 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
 
 
-def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
+def check_adapter(name: str) -> None:
+    """Raise MissingError unless this adapter of PEFT is a folder, or the hub or its local cache has it."""
+    if not named_path(name, what="the adapter").exists():
+        if looks_like_path(name):
+            raise MissingError(f"there is no adapter folder {name}", fix="check the path")
+        _resolve_hub(name, None, what="adapter", file="adapter_config.json")
+
+
+def _resolve_hub(
+    name: str, revision: str | None, *, what: str = "model", file: str = "config.json"
+) -> ResolvedModel:
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     from lengthwise.checkpoints.embedded_models import EMBEDDED
 
-    if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
-        raise UsageError(f"unknown model {name!r}", expected=near)
+    expected = "a folder, or a hub id"
+    if what == "model":
+        if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
+            raise UsageError(f"unknown model {name!r}", expected=near)
+        expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
     at = f" --revision {revision}" if revision else ""
-    expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
-    # One request first: without a connection, from_pretrained retries every file for most of a minute.
+    # One request first: without a connection, from_pretrained retries every file for most of a minute, and no
+    # setting of the hub's library says how often.
     try:
         info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
         return ResolvedModel(name, name, info.sha, local_files_only=False)
     except HFValidationError as error:
-        raise UsageError(f"{name!r} is no model name: {reason(error)}", expected=expected) from error
+        raise UsageError(f"{name!r} is no {what} name: {reason(error)}", expected=expected) from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise MissingError(
-            f"there is no hub model {name!r}{at}",
+            f"there is no hub {what} {name!r}{at}",
             expected=expected,
-            fix="check the name; for a private or gated model accept its terms on the hub, then `hf auth login`",
+            fix="check the name; for a private or gated one accept its terms on the hub, then `hf auth login`",
         ) from error
     except Exception as error:
         # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
         # of its error classes are named; the local cache may still have the model.
         problem = reason(error)
-    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    cached = try_to_load_from_cache(name, file, revision=revision)
     if isinstance(cached, str):
         # The cache keeps the files of a commit in a folder of that name.
         return ResolvedModel(name, name, Path(cached).parent.name)
     raise MissingError(
-        f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
+        f"the {what} {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
         f"and the hub cannot be reached: {problem}",
         expected=expected,
         fix=f"on a machine with the hub: hf download {name}{at}, then copy the cache; "
-        "or give a local folder (config.json and tokenizer alone for --dry-run)",
+        "or give a local folder" + " (config.json and tokenizer alone for --dry-run)" * (what == "model"),
     )
 
 

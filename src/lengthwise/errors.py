@@ -97,6 +97,12 @@ def require_integer(
     require(in_range, f"{name} is {shown(value)}", f"{limits} ({unit})")
 
 
+def require_kind(name: str, value: Any, kind: Any, expected: str) -> None:
+    """Raise UsageError unless a value is of a type, or of one of several; True is no number."""
+    holds = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    require(holds, f"{name} is {shown(value)}", expected)
+
+
 def reason(error: BaseException) -> str:
     """The first line of a library's error, with the next ones while it ends in a colon or comma; cut where long."""
     said = ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import LengthwiseError, UsageError, reason, shown
+from lengthwise.errors import LengthwiseError, UsageError, reason, require_kind, shown
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def named_path(name: str | Path, *, what: str) -> Path:
 
     UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
     """
+    require_kind(what, name, (str, os.PathLike), "a name or path")
     if not str(name).strip():
         raise UsageError(f"{what} is empty", expected="a name or path")
     try:

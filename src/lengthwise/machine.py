@@ -91,7 +91,9 @@ def usable_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"unknown device {name[:80]!r}", expected="auto, cpu, cuda or cuda:0") from error
+        raise UsageError(
+            f"unknown device {str(name)[:80]!r}", expected="auto, cpu, cuda or cuda:0"
+        ) from error
     if device.type not in ("cpu", "cuda") and (here is None or device.type != here.type):
         raise UsageError(f"device is {name!r}", expected="auto, cpu, cuda or cuda:0")
     count = torch.cuda.device_count() if device.type == "cuda" else 1

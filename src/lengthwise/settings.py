@@ -28,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 
-from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
+from lengthwise.errors import LengthwiseError, UsageError, nearest, require_kind, shown
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
@@ -114,6 +114,7 @@ KINDS: dict[Kind, str] = {
 
 def kind_of(model: str) -> Kind:
     """The kind of subject that a name of a model is of."""
+    require_kind("the model", model, str, "its name, path or URL as text")
     if model.lower().startswith(("http://", "https://")):
         return "endpoint"
     return "llama.cpp" if model.startswith("llama.cpp:") else "weights"

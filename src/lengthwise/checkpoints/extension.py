@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from numbers import Real
 from typing import Annotated, Any
 
 from annotated_types import Ge
@@ -20,7 +21,7 @@ from lengthwise.checkpoints.position_limits import (
     ropes,
     trained_length,
 )
-from lengthwise.errors import UsageError, reason, require, shown
+from lengthwise.errors import UsageError, reason, require, require_kind, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope import Rope, ScaledRope, ntk_base, yarn_scaling
 from lengthwise.settings import Finite, Settings, Whole, checked
@@ -122,6 +123,7 @@ def plan_extension(
             the whole context; a model that is extended already in a way that does not go on; a configuration whose
             class does not take the method.
     """
+    require_kind("factor", factor, Real, "a number of at least 1")
     text = config.get_text_config()
     name = name or f"the {text.model_type} model"
     given = rope_method(method, options).keywords

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require_kind
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
 from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
 from lengthwise.text import Corpus, MoreText, TokenDocuments, as_corpus, token_parts
@@ -43,6 +43,7 @@ def named_subject(
 
     UsageError if the text, or its split, is given twice, or the measurement reads no text, or not its tokens alone.
     """
+    require_kind("measurement", measurement, Measurement, "a Measurement, as Perplexity(lengths=(1024,))")
     if not isinstance(model, Subject):
         from lengthwise.subjects import as_model
 

@@ -19,7 +19,7 @@ from typing import Any
 import httpx2 as httpx
 from anyio.from_thread import start_blocking_portal
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, require_kind
 from lengthwise.progress import advance
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects.answers import NEUTRAL, NOT_OPENAI, Refused, usage_of
@@ -48,7 +48,9 @@ class Client:
     """
 
     def __init__(self, url: str, options: ServerOptions | None = None) -> None:
+        require_kind("the endpoint", url, str, "http://HOST:PORT/v1")
         options = options or ServerOptions()
+        require_kind("server", options, ServerOptions, "ServerOptions")
         self.patience = options.patience or PATIENCE_SECONDS
         self.at_once = options.concurrency or MOST_AT_ONCE
         self._starts_until = time.monotonic() + (options.wait or 0.0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, 
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, shown
 from lengthwise.settings import Subject
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ class Branch:
     labels: NDArray[Any]
     """[N], the token after each of the last N of them."""
 
+    def __post_init__(self) -> None:
+        _check_ids(self)
+
     def after(self, text: NDArray[Any]) -> NDArray[Any]:
         """Its tokens, and before them those of a text that it continues."""
         return np.concatenate([text[: self.place], self.tokens])
@@ -146,6 +149,23 @@ class Reading:
     branches: Sequence[Branch] = ()
     """By `place`, ascending."""
     want: Want = Want.LOSS
+
+    def __post_init__(self) -> None:
+        _check_ids(self)
+
+
+def _check_ids(read: Reading | Branch) -> None:
+    """Refuse what torch would cut off, or leave out of a loss: fractions, and -100."""
+    for name in ("tokens", "labels"):
+        ids: Any = getattr(read, name)
+        whole = isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iu"
+        if not whole or (ids.size and ids.min() < 0):
+            raise UsageError(
+                f"the {name} of a reading are {shown(ids)}", expected="an array [N] of ids: integers from 0"
+            )
+    if len(read.labels) > len(read.tokens):
+        problem = f"{len(read.labels)} labels of {len(read.tokens)} tokens"
+        raise UsageError(problem, expected="at most one for each token")
 
 
 def _no_losses() -> Tensor:

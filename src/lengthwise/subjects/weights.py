@@ -19,7 +19,7 @@ from lengthwise.checkpoints.head import (
     states_and_output,
     why_not,
 )
-from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
+from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled, unwrap
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     check_positions_fit,
@@ -74,7 +74,9 @@ class Weights:
     path: ReadingPath = field(default_factory=ReadingPath, repr=False)
 
     def __post_init__(self) -> None:
-        self.config = self.model.config.get_text_config()
+        if not callable(self.tokenizer) or not hasattr(self.tokenizer, "decode"):
+            raise UsageError(f"a {type(self.tokenizer).__name__} is no tokenizer")
+        self.config = unwrap(self.model).config.get_text_config()
         self.max_positions = max_positions(self.model)
 
     @cached_property

@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import UsageError, require_integer
+from lengthwise.errors import UsageError, require_integer, require_kind
 from lengthwise.text.tokens import MoreText, TokenDocument
 
 
@@ -117,6 +117,9 @@ class WindowSampler:
     """
 
     def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0) -> None:
+        require_integer("seed", seed, low=0, unit="a seed")
+        for each in documents:
+            require_kind("a document", each, TokenDocument, "token documents: tokenize(text, tokenizer)")
         self.documents = documents
         self.seed = seed
         self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)

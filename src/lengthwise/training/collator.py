@@ -1,14 +1,9 @@
-"""From token documents to batches of paired windows, the same ones however the work is cut up.
-
-Items may have columns that change what a token sees. A packed row holds several texts, a padded one tokens that are
-no text. The two windows of a pair are cut from one text, so neither fits. To let a column pass where it says nothing,
-add its entry to `PLAIN`.
-"""
+"""From token documents to batches of paired windows, the same ones however the work is cut up."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,44 +13,15 @@ from torch.utils.data import Dataset
 
 from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import UsageError, require, shown
+from lengthwise.errors import UsageError, require, require_integer, require_kind, shown
 from lengthwise.text import TokenDocument, WindowSampler
+from lengthwise.training.columns import CUT, MASKS, WHOLE_ROWS, check_columns
 from lengthwise.training.views import View
 
 if TYPE_CHECKING:
     from lengthwise.training.views import Draw
 
 logger = logging.getLogger(__name__)
-
-MASKS = ("completion_mask", "assistant_masks")
-"""Columns that leave tokens out as targets where they are 0, as TRL writes them."""
-READ = ("input_ids", "labels", "draw", *MASKS)
-"""What the collator reads of an item."""
-
-_CUT = "pair_windows(dataset, tokenizer, view) cuts rows of any length"
-_WHOLE_ROWS = "cut padding and packed rows into stretches of one text each"
-_Rule = tuple[str, Callable[[np.ndarray, int], bool]]
-_ONES: _Rule = ("1 at every token", lambda value, n: value.shape == (n,) and bool((value == 1).all()))
-_ZEROS: _Rule = ("0 at every token", lambda value, n: value.shape == (n,) and not value.any())
-_COUNT: _Rule = ("0 .. n - 1", lambda value, n: np.array_equal(value, np.arange(n)))
-_ONE_TEXT: _Rule = (
-    "one id for the whole row",
-    lambda value, n: value.shape == (n,) and len({*value.tolist()}) == 1,
-)
-_SIZE: _Rule = ("n, the tokens of the row", lambda value, n: value.tolist() in (n, [n]))
-_EDGES: _Rule = ("0 and n", lambda value, n: value.tolist() == [0, n])
-
-PLAIN: dict[str, _Rule] = {
-    "position_ids": _COUNT,
-    "attention_mask": _ONES,
-    "token_type_ids": _ZEROS,
-    **dict.fromkeys(
-        ("seq_lengths", "seq_lens", "seqlens", "max_length_q", "max_length_k", "max_seqlen"), _SIZE
-    ),
-    **dict.fromkeys(("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k"), _EDGES),
-    **dict.fromkeys(("seq_idx", "sequence_ids", "segment_ids", "document_ids"), _ONE_TEXT),
-}
-"""Columns that change what a token sees unless they say that a row of n tokens is one text: how they say so."""
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
@@ -79,6 +45,9 @@ class WindowDataset(Dataset[dict[str, Any]]):
     def __init__(
         self, documents: Sequence[TokenDocument], view: View, *, batch_size: int, steps: int, seed: int = 0
     ) -> None:
+        require_kind("view", view, View, "a View, as View(1024)")
+        for name, value in {"batch_size": batch_size, "steps": steps}.items():
+            require_integer(name, value, low=1, unit=name)
         self.view = view
         self.batch_size = batch_size
         self.seed = seed
@@ -128,6 +97,10 @@ class PairCollator:
     """
 
     def __init__(self, view: View, *, bos_id: int | None = None, seed: int = 0) -> None:
+        require_kind("view", view, View, "a View, as View(1024)")
+        if bos_id is not None:
+            require_integer("bos_id", bos_id, low=0, unit="a token")
+        require_integer("seed", seed, low=0, unit="a seed")
         self.view = view
         self.bos_id = bos_id
         self.seed = seed
@@ -184,23 +157,15 @@ class PairCollator:
             raise UsageError(
                 f"stretches have {wrong} tokens{several}",
                 expected=exact if fixed else some,
-                fix=_CUT,
+                fix=CUT,
             )
         if not fixed and sizes[0] == self.view.length:
             raise UsageError(
                 f"rows have {sizes[0]} tokens, and so has a window: both windows of a pair are the same",
                 expected="rows of length + offset",
-                fix=_CUT,
+                fix=CUT,
             )
         return sizes[0]
-
-
-def check_has_tokens(columns: Iterable[str]) -> None:
-    """Raise UsageError unless these columns of a row have its tokens."""
-    if "input_ids" not in columns:
-        raise UsageError(
-            f"a data set with the columns {', '.join(columns) or 'none'}", expected="input_ids", fix=_CUT
-        )
 
 
 def tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
@@ -235,29 +200,6 @@ def _whole(values: Any, name: str, *, least: int, most: int | None = None) -> np
     return whole
 
 
-def check_columns(items: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The columns of items that hold words, and single numbers, which no token sees.
-
-    UsageError for a column that changes what a token sees, or may do so.
-    """
-    left_out: set[str] = set()
-    for item in items:
-        check_has_tokens(item)
-        for name in item.keys() - READ:
-            value = item[name]
-            if name in PLAIN and value is not None:
-                _check_plain(name, value, len(item["input_ids"]))
-            elif name not in PLAIN and not _is_words(value):
-                raise UsageError(
-                    f"samples have a column {name!r}, which the collator does not know",
-                    expected=f"{', '.join(each for each in READ if each != 'draw')}, or columns of words",
-                    fix="remove the column, if it changes neither what a token sees nor which tokens are targets",
-                )
-            elif name not in PLAIN:
-                left_out.add(name)
-    return left_out
-
-
 def check_batch(
     input_ids: Tensor,
     labels: Tensor,
@@ -282,7 +224,7 @@ def check_batch(
         raise UsageError(
             f"a batch holds {wrong}: its rows are several texts, or have padding",
             expected="rows of one text each, without padding",
-            fix=_WHOLE_ROWS,
+            fix=WHOLE_ROWS,
         )
     if input_ids.shape != labels.shape or len(labels) % 2 or labels.shape[1] != geometry.length:
         # The loss says so.
@@ -308,26 +250,3 @@ def check_batch(
             raise UsageError(
                 f"{problem} ({of - same} of {of})", expected=expected, fix="PairCollator makes such batches"
             )
-
-
-def _check_plain(name: str, value: Any, n: int) -> None:
-    meaning, holds = PLAIN[name]
-    try:
-        plain = holds(np.asarray(value), n)
-    except (TypeError, ValueError):
-        plain = False
-    if not plain:
-        raise UsageError(
-            f"{name} of a sample is {shown(value)}, so its {n} tokens are several texts, or have padding",
-            expected=f"stretches of one text without padding: {name} is then {meaning}",
-            fix=_WHOLE_ROWS,
-        )
-
-
-def _is_words(value: Any) -> bool:
-    """Whether a value holds words and single numbers alone; a list of numbers may be of tokens."""
-    if isinstance(value, Mapping):
-        return all(_is_words(each) for each in value.values())
-    if isinstance(value, list | tuple):
-        return all(not isinstance(each, int | float) and _is_words(each) for each in value)
-    return value is None or isinstance(value, str | bytes | int | float)

@@ -7,16 +7,16 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require_kind
 from lengthwise.measure.runner import check_run, run
 from lengthwise.training.sections import check_direction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from transformers import Trainer, TrainerControl, TrainerState
+    from transformers import TrainerControl, TrainerState
 
     from lengthwise.measure.measurement import Measurement
     from lengthwise.results import Row
@@ -52,6 +52,7 @@ class MeasureCallback(TrainerCallback):
     def __init__(
         self, trainer: Trainer, measurement: Measurement, text: Any = None, *, every: int | None = None
     ) -> None:
+        require_kind("trainer", trainer, Trainer, "a Trainer of transformers")
         self._trainer = trainer
         self._measurement = measurement
         self._every = every

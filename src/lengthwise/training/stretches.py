@@ -14,13 +14,8 @@ from lengthwise.progress import progress
 from lengthwise.text.corpus import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
-from lengthwise.training.collator import (
-    PairCollator,
-    WindowDataset,
-    check_columns,
-    check_has_tokens,
-    tokens_and_targets,
-)
+from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
+from lengthwise.training.columns import check_columns, check_has_tokens
 from lengthwise.versions import need
 
 if TYPE_CHECKING:

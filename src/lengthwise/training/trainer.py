@@ -17,7 +17,7 @@ from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, require_kind
 from lengthwise.training.arguments import AlignmentArguments
 from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
@@ -91,6 +91,9 @@ class AlignmentTrainer(Trainer):
         objective: Objective | None = None,
         **trainer_arguments: Any,
     ) -> None:
+        require_kind("args", args, TrainingArguments, "TrainingArguments, or AlignmentConfig")
+        if objective is not None:
+            require_kind("objective", objective, Objective, "an Objective")
         given = [args.objective()] if isinstance(args, AlignmentArguments) else []
         given += [] if objective is None else [objective]
         if len(given) != 1:

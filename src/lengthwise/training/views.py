@@ -5,7 +5,7 @@ To add a view, add its entry here, and its draw in `View.draw`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import UsageError, require, require_integer, require_known
+from lengthwise.errors import UsageError, require, require_integer, require_kind, require_known
 from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked, options_of
 
@@ -107,6 +107,13 @@ class View:
         min_context: int | None = None,
     ) -> None:
         require_known(name, VIEWS, "unknown views")
+        for what, value, kind in (
+            ("options", options, Mapping),
+            ("offsets", offsets, Sequence),
+            ("positions", positions, Positions),
+        ):
+            if value is not None:
+                require_kind(what, value, kind, f"a {kind.__name__}")
         sampler = "a sampler, as in positions: {sampler: skip, target_length: 8192}"
         require(
             positions is not None or name not in ("gap", "repeat"), f"{name} views without positions", sampler

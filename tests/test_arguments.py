@@ -1,0 +1,92 @@
+"""Arguments of another kind than their annotation: each door of the library refuses them when it is called."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import TrainingArguments
+
+import lengthwise
+from lengthwise import (
+    AlignmentTrainer,
+    LoadedModel,
+    MeasureCallback,
+    PairCollator,
+    Perplexity,
+    UsageError,
+    View,
+    WindowDataset,
+    extend,
+    load,
+    load_corpus,
+    read_recipe,
+    run,
+    tokenize,
+)
+from lengthwise.subjects import Branch, Endpoint, Reading
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import WindowSampler
+
+VIEW = View(16, offsets=(8, 8))
+IDS = np.arange(4)
+URL = "http://127.0.0.1:9/v1"
+
+
+def pair() -> Any:
+    return tiny_llama(), tiny_tokenizer()
+
+
+def documents() -> Any:
+    return tokenize([tiny_text(100)], tiny_tokenizer())
+
+
+def trainer(*arguments: Any, **more: Any) -> Any:
+    return AlignmentTrainer(tiny_llama(), *arguments, **more)
+
+
+DOORS: dict[str, Callable[[], Any]] = {
+    "a collator of a length": lambda: PairCollator(64),  # type: ignore[arg-type]
+    "BOS as text": lambda: PairCollator(VIEW, bos_id="<s>"),  # type: ignore[arg-type]
+    "BOS -1": lambda: PairCollator(VIEW, bos_id=-1),
+    "a collator's seed of 1.5": lambda: PairCollator(VIEW, seed=1.5),  # type: ignore[arg-type]
+    "one offset": lambda: View(16, offsets=8),  # type: ignore[arg-type]
+    "the name of a sampler": lambda: View(16, "gap", positions="skip"),  # type: ignore[arg-type]
+    "options of a view": lambda: View(16, options=5),  # type: ignore[arg-type]
+    "windows of a length": lambda: WindowDataset(documents(), 64, batch_size=2, steps=2),  # type: ignore[arg-type]
+    "windows of a name": lambda: WindowDataset("books", VIEW, batch_size=2, steps=2),  # type: ignore[arg-type]
+    "steps of no samples": lambda: WindowDataset(documents(), VIEW, batch_size=0, steps=2),
+    "half a step": lambda: WindowDataset(documents(), VIEW, batch_size=2, steps=1.5),  # type: ignore[arg-type]
+    "a sampler's seed of -1": lambda: WindowSampler(documents(), seed=-1),
+    "no tokenizer": lambda: LoadedModel(tiny_llama(), None, "tiny", "memory"),
+    "no model": lambda: LoadedModel(5, tiny_tokenizer(), "tiny", "memory"),
+    "the port of an endpoint": lambda: Endpoint(8000),  # type: ignore[arg-type]
+    "server options": lambda: Endpoint(URL, server={"patience": 1}),  # type: ignore[arg-type]
+    "a model in place of its trainer": lambda: MeasureCallback(tiny_llama(), Perplexity()),  # type: ignore[arg-type]
+    "no arguments of a trainer": lambda: trainer(None, objective=lengthwise.Objective()),
+    "alpha as the objective": lambda: trainer(TrainingArguments("out", use_cpu=True), objective=0.1),
+    "a length as the measurement": lambda: run(1024, pair(), [tiny_text(99)]),  # type: ignore[arg-type]
+    "a class as the measurement": lambda: run(Perplexity, pair(), [tiny_text(99)]),  # type: ignore[arg-type]
+    "a number as the folder": lambda: run(Perplexity(lengths=(16,)), pair(), [tiny_text(99)], out=5),  # type: ignore[arg-type]
+    "a factor as text": lambda: extend(tiny_llama(), "yarn", factor="2"),  # type: ignore[arg-type]
+    "a factor of True": lambda: extend(tiny_llama(), "yarn", factor=True),
+    "a number as the model": lambda: load(5),  # type: ignore[arg-type]
+    "nothing as the model": lambda: load(None),  # type: ignore[arg-type]
+    "a number as the device": lambda: load("tiny-books", device=5),  # type: ignore[arg-type]
+    "a number as the adapter": lambda: load("tiny-books", adapter=5),  # type: ignore[arg-type]
+    "a number as the text": lambda: load_corpus(5),  # type: ignore[arg-type]
+    "a number as the recipe": lambda: read_recipe(5),  # type: ignore[arg-type]
+    "fractions as tokens": lambda: Reading(tokens=IDS + 0.5),
+    "tokens in a list": lambda: Reading(tokens=[1, 2]),  # type: ignore[arg-type]
+    "a batch as tokens": lambda: Reading(tokens=IDS[None]),
+    "tokens below 0": lambda: Reading(tokens=IDS - 1),
+    "-100 as a label": lambda: Reading(tokens=IDS, labels=np.array([1, -100])),
+    "more labels than tokens": lambda: Reading(tokens=IDS[:1], labels=IDS),
+    "-100 as a label of a branch": lambda: Branch(place=1, tokens=IDS, labels=np.array([-100])),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_another_kind_of_argument_is_refused_at_the_door(door):
+    with pytest.raises(UsageError):
+        DOORS[door]()

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from trainers import run
+from trainers import run, trainer_for
 
-from lengthwise.checkpoints import Head
+from lengthwise.checkpoints import Head, extend
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.stored_weights import is_4bit
@@ -235,3 +235,14 @@ def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     weights = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 64)
     bits = 4 + 8 / 64 + 32 / (64 * 256)
     assert plain["memory_bytes"] - small["memory_bytes"] == pytest.approx(weights * (4 - bits / 8), abs=2)
+
+
+def test_what_the_trainer_saves_of_an_adapter_is_extended_as_its_base_was(folder: Path, tmp_path: Path):
+    """PEFT writes no word of an extension in memory: loaded again, the base had plain positions."""
+    base = load(str(folder)).model
+    extend(base, "yarn", factor=2.0)
+    adapted = add_adapter(base, Adapter(r=2, init_lora_weights=False))  # type: ignore[call-arg]
+    trainer_for(adapted, tmp_path, None).save_model(str(tmp_path / "adapter"))
+    again = load(str(folder), adapter=str(tmp_path / "adapter"))
+    assert again.extension is not None
+    torch.testing.assert_close(logits(again.model), logits(adapted), rtol=0, atol=1e-6)

@@ -32,6 +32,16 @@ def test_pieces_of_batches_are_refused(documents: list[TokenDocument], tmp_path:
         trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_=sent)
 
 
+def test_steps_at_which_a_process_may_have_no_batch_are_refused(
+    documents: list[TokenDocument], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    uneven = {"accelerator_config": {"even_batches": False}}
+    trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_=uneven)
+    monkeypatch.setattr(TrainingArguments, "world_size", 2)
+    with pytest.raises(UsageError, match="even_batches"):
+        trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_=uneven)
+
+
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
     rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 8 + [1] * 16} for _ in range(8)]
     trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(View(16, offsets=(1, 8))))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, make_dataclass
 from transformers import TrainingArguments
 
 from lengthwise.alignment.divergences import Objective
+from lengthwise.errors import UsageError
 
 _FIELDS = make_dataclass(
     "_FIELDS",
@@ -29,6 +30,16 @@ class AlignmentArguments(_FIELDS):
         self.objective()
         # None without a config class among the bases: HfArgumentParser also takes these fields by themselves.
         getattr(super(), "__post_init__", lambda: None)()
+
+
+def check_even_batches(args: TrainingArguments) -> None:
+    """Raise UsageError where a process may have no batch at a step: the others would wait for its counts."""
+    if args.world_size > 1 and not args.accelerator_config.even_batches:
+        raise UsageError(
+            "even_batches=False in several processes",
+            expected="a batch for every process at each step: the counts of a step are summed over them",
+            fix="leave even_batches out of accelerator_config",
+        )
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -17,8 +18,9 @@ from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.checkpoints import find_head
+from lengthwise.checkpoints.saving import write_extension_files
 from lengthwise.errors import LengthwiseError, UsageError, require_kind
-from lengthwise.training.arguments import AlignmentArguments
+from lengthwise.training.arguments import AlignmentArguments, check_even_batches
 from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
@@ -107,6 +109,7 @@ class AlignmentTrainer(Trainer):
             need_newer("FSDP")
             need_newer("FSDP2")
         check_direction(args)
+        check_even_batches(args)
         check_preparation(args, **trainer_arguments)
         super().__init__(model=model, args=args, **trainer_arguments)
         if not shows_the_gradient_norm():
@@ -241,6 +244,12 @@ class AlignmentTrainer(Trainer):
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
             logs |= mean | last
         super().log(logs, start_time)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """The Trainer's; beside an adapter, the record of its base model's extension, which PEFT does not write."""
+        super()._save(output_dir, state_dict)
+        if isinstance(self.model, nn.Module) and self.args.should_save:
+            write_extension_files(self.model, Path(output_dir or self.args.output_dir or "."))
 
     # The Trainer drops columns that the model does not take. The collator has to see them: some it refuses.
     def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.hidden import parameter_counts
 from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
-from lengthwise.checkpoints.saving import save_whole, write_extension_files
+from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import Interrupted, LengthwiseError, require_known
 from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.machine import is_main_process, process_count
@@ -219,7 +219,6 @@ class _Keeper(TrainerCallback):
         # The Trainer has written its files. The seal marks the checkpoint as whole.
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self._tokenizer.save_pretrained(checkpoint)
-        write_extension_files(kwargs["model"], checkpoint)
         seal(checkpoint, hashes=False)
         for older in checkpoints_in(checkpoint.parent)[2:]:
             best = str(older) == state.best_model_checkpoint

@@ -58,6 +58,8 @@ VALUES = {
     f"measure {{model}} {M} --device gpu": (2, "unknown device 'gpu'", "cuda"),
     f"measure {{model}} {M} --bos always": (2, "no BOS token"),
     f"measure {{model}} {M} --resume": (2, "--out"),
+    f"measure {{model}} {M} --resume --dry-run": (2, "--out"),
+    "train {recipe} --overwrite --dry-run": (2, "--out"),
     f"measure {{model}} {M} --overwrite": (2, "--out"),
     f"measure {{model}} {M} --out run --resume --overwrite": (2, "exclude each other"),
     **{f"ppl {{model}} {M} --fail-above {number}": (2,) for number in ("nan", "inf")},

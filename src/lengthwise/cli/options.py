@@ -6,10 +6,12 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from inspect import Parameter as Argument
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
 from cyclopts import Group, Parameter
+from pydantic import model_validator
 
+from lengthwise.errors import UsageError
 from lengthwise.settings import KINDS, TAKEN_BY, ServerOptions, Settings, Subject
 
 _OUTPUT = Group("Output", sort_key=3)
@@ -49,6 +51,13 @@ class Output(Settings):
     dry_run: DryRun = False
     as_json: AsJson = False
     verbose: Verbose = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        # Here, since a dry run opens no folder.
+        if self.out is None and (self.resume or self.overwrite):
+            raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
+        return self
 
 
 _GROUPS = {

@@ -246,3 +246,32 @@ def test_what_the_trainer_saves_of_an_adapter_is_extended_as_its_base_was(folder
     again = load(str(folder), adapter=str(tmp_path / "adapter"))
     assert again.extension is not None
     torch.testing.assert_close(logits(again.model), logits(adapted), rtol=0, atol=1e-6)
+
+
+ON_QUERIES: dict[str, dict[str, Any]] = {
+    "lora": {"r": 2},
+    "dora": {"r": 2, "use_dora": True},
+    "ia3": {"config": "IA3Config", "feedforward_modules": []},
+    "vera": {"config": "VeraConfig", "r": 2},
+    "oft": {"config": "OFTConfig", "oft_block_size": 4},
+    "hra": {"config": "HRAConfig"},
+    "loha": {"config": "LoHaConfig"},
+    "lokr": {"config": "LoKrConfig"},
+    "shira": {"config": "ShiraConfig", "r": 2},
+}
+"""Methods whose fresh adapter changes nothing."""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("bits", ["int8", "nf4"])
+@pytest.mark.parametrize("method", ON_QUERIES)
+def test_an_adapter_reads_quantized_weights_with_their_scales_or_is_refused(method, bits, folder):
+    base = load(str(folder), quantization=bits).model
+    before = logits(base)
+    adapter = Adapter(target_modules=["q_proj"], **ON_QUERIES[method])
+    try:
+        adapted = add_adapter(base, adapter)
+    except UsageError:
+        assert method not in ("lora", "ia3", "vera", "oft")
+    else:
+        torch.testing.assert_close(logits(adapted), before, rtol=0, atol=1e-4)

@@ -7,13 +7,14 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 
 from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
 from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
-from lengthwise.errors import MissingError, UsageError, shown
+from lengthwise.errors import MissingError, UsageError, reason, shown
 from lengthwise.machine import process_count
 from lengthwise.versions import need, need_newer
 
@@ -128,6 +129,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             fix="save it as a plain LoRA: save_pretrained(..., path_initial_model_for_weight_conversion=...)",
         )
     check_finite(adapted, f"the adapter {adapter}", besides=base)
+    check_reads_scales(adapted, f"the adapter {adapter}")
     for file in folder.glob("adapter_model.*"):
         if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN.keys() | _COUNTS]:
             raise UsageError(
@@ -136,3 +138,35 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
                 fix="save it again",
             )
     return adapted
+
+
+@torch.no_grad()
+def check_reads_scales(adapted: nn.Module, name: str) -> None:
+    """Raise UsageError if an adapter computes with the stored numbers of quantized weights, and not with their layer.
+
+    Methods of PEFT that are not made for such weights take 127 for 0.1 and say nothing: HRA moved logits by 8 before
+    it had learned anything.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    of_each_kind = {
+        (type(layer), type(base)): (layer, base)
+        for layer in adapted.modules()
+        if isinstance(layer, BaseTunerLayer)
+        and isinstance(base := layer.get_base_layer(), nn.Linear)
+        and not base.weight.is_floating_point()
+    }
+    for layer, base in of_each_kind.values():
+        try:
+            # No hook: SHiRA warns of them.
+            with mock.patch.object(base, "forward", wraps=base.forward) as product:
+                layer(torch.zeros(1, 1, base.in_features, device=base.weight.device))
+            why = "" if product.called else ": it reads their numbers without their scales"
+        # Of the shape of numbers that are packed, or of scales that are elsewhere.
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            why = f": {reason(error)}"
+        if why:
+            raise UsageError(
+                f"{name}: {type(layer).__module__.split('.')[-2]} does not work on quantized weights{why}",
+                expected="whole weights, or a method that PEFT has for quantized ones: LoRA without DoRA, IA3, VeRA",
+            )

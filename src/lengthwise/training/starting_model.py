@@ -27,7 +27,7 @@ from lengthwise.checkpoints.position_limits import (
     sliding_layers,
 )
 from lengthwise.checkpoints.resolve import quiet_transformers
-from lengthwise.checkpoints.variants import quantization_config
+from lengthwise.checkpoints.variants import check_reads_scales, quantization_config
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
@@ -190,6 +190,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
             f"adapter: {adapter.config} does not fit the model: {reason(error)}",
             fix="set adapter.target_modules",
         ) from error
+    check_reads_scales(adapted, "adapter")
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()

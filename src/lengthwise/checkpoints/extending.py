@@ -50,7 +50,8 @@ def extend(
 
     No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
     loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
-    model before you add an adapter, so that `clex` is trained with it. If types of layers have rotary positions of
+    model before you add an adapter, so that `clex` is trained with it, and save that through an `AlignmentTrainer` or
+    a recipe: PEFT's `save_pretrained` writes no word of the extension. If types of layers have rotary positions of
     their own, only the full attention layers are extended.
 
     Args:

@@ -10,7 +10,6 @@ import torch
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
-    check_adapter,
     quiet_transformers,
     read_config,
     read_tokenizer,
@@ -57,6 +56,8 @@ def load_weights(
         raise UsageError(f"{shown(placed)} each place the weights", expected="one of them")
     torch_device = torch.device(usable_device(device))
     if adapter is not None:
+        from lengthwise.checkpoints.variants import check_adapter
+
         check_adapter(adapter)
     resolved = resolve(name_or_path, revision=revision)
     config = read_config(resolved)

@@ -66,7 +66,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         from lengthwise.checkpoints.embedded_models import EMBEDDED, build_embedded
 
         if name not in EMBEDDED and not path.exists():
-            return _resolve_hub(name, revision)
+            return resolve_hub(name, revision)
         if name in EMBEDDED and revision is None:
             with quiet_transformers():
                 return ResolvedModel(name, str(build_embedded(name)))
@@ -84,17 +84,10 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
 
 
-def check_adapter(name: str) -> None:
-    """Raise MissingError unless this adapter of PEFT is a folder, or the hub or its local cache has it."""
-    if not named_path(name, what="the adapter").exists():
-        if looks_like_path(name):
-            raise MissingError(f"there is no adapter folder {name}", fix="check the path")
-        _resolve_hub(name, None, what="adapter", file="adapter_config.json")
-
-
-def _resolve_hub(
+def resolve_hub(
     name: str, revision: str | None, *, what: str = "model", file: str = "config.json"
 ) -> ResolvedModel:
+    """A model of the hub or its local cache, or an adapter (`what`), which has this `file`; raises as `resolve`."""
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -106,8 +99,7 @@ def _resolve_hub(
             raise UsageError(f"unknown model {name!r}", expected=near)
         expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
     at = f" --revision {revision}" if revision else ""
-    # One request first: without a connection, from_pretrained retries every file for most of a minute, and no
-    # setting of the hub's library says how often.
+    # One request first: without a connection the hub's library retries every file for most of a minute.
     try:
         info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
         return ResolvedModel(name, name, info.sha, local_files_only=False)

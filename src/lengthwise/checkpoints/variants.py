@@ -12,9 +12,10 @@ from unittest import mock
 import torch
 from torch import nn
 
-from lengthwise.checkpoints.resolve import quiet_transformers, unloadable
+from lengthwise.checkpoints.resolve import looks_like_path, quiet_transformers, resolve_hub, unloadable
 from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
 from lengthwise.errors import MissingError, UsageError, reason, shown
+from lengthwise.files import named_path
 from lengthwise.machine import process_count
 from lengthwise.versions import need, need_newer
 
@@ -75,6 +76,14 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype,
     )
+
+
+def check_adapter(name: str) -> None:
+    """Raise MissingError unless this adapter of PEFT is a folder, or the hub or its local cache has it."""
+    if not named_path(name, what="the adapter").exists():
+        if looks_like_path(name):
+            raise MissingError(f"there is no adapter folder {name}", fix="check the path")
+        resolve_hub(name, None, what="adapter", file="adapter_config.json")
 
 
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:

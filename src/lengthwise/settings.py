@@ -36,10 +36,16 @@ PYTHON_ONLY = Parameter(parse=False)
 """Marks a field that the command line does not offer."""
 
 
+_MOST = 2**63 - 1
+"""No array is longer, and no generator of torch takes another seed."""
+
+
 def _whole(value: Any) -> Any:
     """Whole numbers of NumPy as `int`; True is no number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError("an integer")
+    if abs(value.__index__()) > _MOST:
+        raise ValueError("an integer of 64 bits")
     return value.__index__()
 
 

@@ -48,6 +48,17 @@ VALUES = {
     "measure": (2, "MODEL requires an argument"),
     f"measure {{model}} {M} --estimator latice": (2, "latice", "lattice", "paper"),
     f"measure {{model}} {TEXT} --lengths many": (2, "--lengths", "many"),
+    **{
+        f"ppl {{model}} {TEXT} --lengths 16 {option} {number} --dry-run": (2, option)
+        for option in ("--lengths", "--windows", "--batch-size", "--seed", "--text-tokens")
+        for number in ("1.024", "2.0")
+    },
+    **{
+        f"ppl {{model}} {TEXT} --lengths 16 {option} {10**25} --dry-run": (2, "64 bits")
+        for option in ("--windows", "--batch-size", "--seed")
+    },
+    "extend {model} --method yarn --factor 2 --original-length 1.024 --dry-run": (2, "--original-length"),
+    "train {recipe} --dry-run --devices 1.5": (2, "--devices"),
     f"measure --lengths 16 2k {{model}} {TEXT}": (2, "--lengths", "2k"),
     **{
         f"ppl {{model}} {M} --fail-above 9 --junit {place}": (2, "--junit")

@@ -6,9 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from inspect import Parameter as Argument
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
-from cyclopts import Group, Parameter
+from cyclopts import CoercionError, Group, Parameter, Token, convert
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -87,6 +87,18 @@ def one_by_one(words: Sequence[str]) -> list[str]:
     return found
 
 
+def _integers(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Whole numbers. cyclopts alone would round: 1.024 is 1 to it, and what somebody means by it 1024."""
+    for token in tokens:
+        if "." in token.value:
+            raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
+
+
+def _has_integers(kind: Any) -> bool:
+    return kind is int or any(map(_has_integers, get_args(kind)))
+
+
 def with_fields(
     verb: Callable[..., int | None], *, hidden: Collection[str] = ()
 ) -> Callable[..., int | None]:
@@ -108,6 +120,12 @@ def with_fields(
             shown.append(each)
     if not any(each.name == "verbose" for each in shown):
         shown.append(Argument("verbose", Argument.KEYWORD_ONLY, annotation=Verbose, default=False))
+    shown = [
+        each.replace(annotation=Annotated[each.annotation, Parameter(converter=_integers)])
+        if _has_integers(each.annotation)
+        else each
+        for each in shown
+    ]
     shown = sorted((each for each in shown if each.name not in hidden), key=lambda each: each.kind)
     arguments = [option.name for option in shown if option.kind is Argument.POSITIONAL_ONLY]
 

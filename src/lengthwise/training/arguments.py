@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, make_dataclass
+from typing import Any
 
 from transformers import TrainingArguments
 
@@ -34,7 +35,8 @@ class AlignmentArguments(_FIELDS):
 
 def check_even_batches(args: TrainingArguments) -> None:
     """Raise UsageError where a process may have no batch at a step: the others would wait for its counts."""
-    if args.world_size > 1 and not args.accelerator_config.even_batches:
+    config: Any = args.accelerator_config
+    if args.world_size > 1 and not config.even_batches:
         raise UsageError(
             "even_batches=False in several processes",
             expected="a batch for every process at each step: the counts of a step are summed over them",

@@ -12,6 +12,8 @@ from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.over_seeds import FEWEST_SEEDS
 from lengthwise_studies.skeleton import Study, chosen_scales
 
+WIDEST = 120
+"""Columns of what is printed, so that it is read on one screen."""
 _FEW = 3
 """So many arms are named; of more there is a count."""
 _RULES = (

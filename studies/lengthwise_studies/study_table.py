@@ -160,10 +160,10 @@ def reproduce(
     size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps, "data": data}
     found = study_named(study)
     if explain:
-        from lengthwise_studies.explain import explained
+        from lengthwise_studies.explain import WIDEST, explained
 
         for table in explained(found, **size):
-            print_table(table)
+            print_table(table, widest=WIDEST)
         return
     if output.dry_run:
         if jobs is not None or ray is not None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from lengthwise.cli.output import print_table
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.explain import explained
+from lengthwise_studies.explain import WIDEST, explained
 from lengthwise_studies.paired_claims import Paired, Quantity
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.study_table import studies, study_named
@@ -54,7 +55,9 @@ def test_arms_measures_and_rules_are_told_once() -> None:
 
 
 @pytest.mark.parametrize("name", [one["name"] for one in studies()])
-def test_every_study_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_study_says_what_it_does(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -67,4 +70,8 @@ def test_every_study_says_what_it_does(name: str, monkeypatch: pytest.MonkeyPatc
         for table in explained(study_named(name), scale=scale):
             assert table.rows, table.caption
             assert "holds if" not in table.columns or all(all(row) for row in table.rows)
+            for widest in (80, WIDEST):
+                print_table(table, widest=widest)
+                lines = capsys.readouterr().out.splitlines()
+                assert max(map(len, lines)) <= widest, table.caption
     assert not list(tmp_path.iterdir())

@@ -135,13 +135,14 @@ def _readable(key: str, value: Any) -> tuple[str, Any]:
     return key.replace("seconds", "time"), value
 
 
-def print_table(table: Table) -> None:
-    """A table folded to the width of the terminal, or as wide as it needs where there is none."""
+def print_table(table: Table, *, widest: int = _WIDEST) -> None:
+    """A table folded to the width of the terminal, or as wide as it needs where there is none; at most `widest`."""
     from rich.console import Console
 
     from lengthwise.report.writers import to_rich
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDEST)
+    own = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+    console = Console(width=min(own, widest))
     with console.capture() as drawn:
         console.print(to_rich(table, width=console.width))
     # Cells are padded to the width of their column, which a pipe would hand on.

@@ -86,8 +86,9 @@ def test_kept_are_the_numbers_of_tables_and_no_folders_of_the_machine(tmp_path):
         Row(**of, metric="loss", value=3.0),
     ]
     where = {"command": ["/home/me/lengthwise"], "model": {"source": "/home/me/m", "dtype": "a/b"}}
+    store = {"arms": {"SCE 0.1, seed 0": {"perplexity": "key/perplexity.jsonl"}}}
     config = {"size": LAPTOP.to_dict()}
-    run = Results(kind="table4", model_name="m", config=config, rows=rows, provenance=where)
+    run = Results(kind="table4", model_name="m", config=config, rows=rows, provenance=where | store)
     (tmp_path / "results.json").write_text(run.to_json())
     results_folder(tmp_path).mkdir(parents=True)
     path = keep(tmp_path, tmp_path, "gpu")

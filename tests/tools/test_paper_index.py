@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_JUDGED, REPRODUCED
+from lengthwise_studies.claims import EXCLUDED, NOT_DECIDED, NOT_JUDGED, NOT_RUN, REPRODUCED
 from lengthwise_studies.paper.agreed import number_of
 from tools.docs.kept_tables import kept_claims
 from tools.docs.paper_index import (
@@ -44,6 +44,13 @@ def test_what_decides_nothing_says_what_could_have_been_seen():
         assert one.excluded in (None, False)
         assert "could see" in one.text or "no number differs" in one.text
     assert all(one.excluded for one in judged if one.verdict == EXCLUDED)
+
+
+def test_a_run_at_other_settings_has_no_line_for_what_it_did_not_measure():
+    variants = {f"{run.table.label}, {run.variant}" for run, _ in table_runs(ROOT) if run.variant}
+    shown = {label: {one.verdict for one in several} for label, _, several in every_table(ROOT)}
+    assert variants & shown.keys()
+    assert all(NOT_RUN not in shown[label] for label in variants & shown.keys())
 
 
 def test_python_source_is_no_pg19():

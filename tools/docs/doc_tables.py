@@ -215,9 +215,11 @@ def show(results: Results) -> list[Table]:
 
 
 def _shortened(provenance: dict[str, Any]) -> dict[str, Any]:
-    """Without what a setting of a table repeats of the run, and without the losses of a pretraining."""
+    """Without what a setting of a table repeats of the run, the losses of a pretraining, and the files of a store."""
     found = {}
     for name, value in provenance.items():
+        if name == "arms":
+            continue
         if isinstance(value, dict):
             value = {one: each for one, each in value.items() if each != provenance.get(one)}
             if isinstance(pretraining := value.get("pretraining", value), dict):

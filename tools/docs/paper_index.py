@@ -141,7 +141,10 @@ def margins_table(root: Path) -> Table:
 
 @cache
 def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
-    """Name, study and verdicts of each kept run, and of each table that was not run. No two names are equal."""
+    """Name, study and verdicts of each kept run, and of each table that was not run. No two names are equal.
+
+    A run of a table at other settings has lines only for what it measured.
+    """
     found: list[tuple[str, str, list[Judged]]] = []
     for run in runs_of(results_folder(root), "table1"):
         for who, every in table1.judged(run.results).items():
@@ -149,7 +152,9 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
             found.append((f"Table 1, {who} models", "table1", papers))
     for run, judged in table_runs(root):
         label = ", ".join(filter(None, (run.table.label, run.variant)))
-        found.append((label, run.table.in_study or run.table.name, judged))
+        own = [one for one in judged if one.verdict != NOT_RUN] if run.variant else judged
+        if own:
+            found.append((label, run.table.in_study or run.table.name, own))
     found.append((REAL.label, REAL.name, _on_real(root)))
     assert len({label for label, _, _ in found}) == len(found)
     return found

@@ -48,7 +48,7 @@ def _cells(table: Table) -> dict[str, dict[str, object]]:
 
 
 def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
-    results = _run("table4", model={"parameters": 935040})
+    results = _run("table4", model={"parameters": 935040, "name": "tiny-books-700-seed0"})
     run, beside = TABLES["table4"].sections(results, Path())[0].tables
     said = _cells(run)
     assert said["model"] == {
@@ -56,8 +56,10 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
         "the paper": "meta-llama/Llama-2-7b-hf",
         "ours": "tiny, 935,040 parameters",
     }
-    assert said["fine-tuning"]["the paper"] == "200 x 64 windows of 4,096 tokens"
-    assert said["fine-tuning"]["ours"] == "152 x 8 windows of 128 tokens"
+    assert said["context of the model, T"]["the paper"] == "4,096 tokens"
+    assert said["pretraining"]["ours"] == "700 steps on books"
+    assert said["fine-tuning"]["the paper"] == "200 steps of 64 windows of 4,096 tokens"
+    assert said["fine-tuning"]["ours"] == "152 steps of 8 windows of 128 tokens"
     assert said["losses at"]["ours"] == "1T, 2T, 4T, 7 held-out documents"
     assert said["plain CE gains at 2T, nats"]["ours"] == "+0.100 [+0.090, +0.110]"
     assert said["inverse temperature of the start"]["ours"] == "0.8000 [0.8000, 0.8000]"
@@ -76,6 +78,17 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
         expected = [math.exp(LOSSES[SCE] + more + by) for by in (0.01, 0.0, 0.02)]
         assert [ours.value, ours.low, ours.high] == pytest.approx(expected)
         assert found["SCE 0.3"][f"perplexity at 2T{after}: ours"] is None
+
+
+def test_the_papers_steps_are_those_of_its_table() -> None:
+    """The rebuttal compares with CREAM after 100 steps; the starts of `pretraining` are its own."""
+    said = _cells(TABLES["cream"].sections(_run("cream"), Path())[0].tables[0])
+    assert str(said["fine-tuning"]["the paper"]).startswith("EABF: 100 steps of 64 windows")
+    assert "pretraining" not in said, "nothing tells which start it was"
+    run = _run("pretraining-2800")
+    rows = [replace(row, model="tiny-books-2800-seed0") for row in run.rows]
+    said = _cells(TABLES["pretraining-2800"].sections(replace(run, rows=rows), Path())[0].tables[0])
+    assert said["pretraining"]["ours"] == "2,800 steps on books"
 
 
 def test_what_brackets_hold_is_said_of_one_seed_too() -> None:

@@ -61,8 +61,10 @@ def table_sections(
 
 def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
     """Model, training and text: the paper's, and ours; what plain CE gains on the start, and how sure that is."""
-    described, rows, both = results.provenance.get("model"), results.rows, (PAPER, size)
-    parameters = f", {described['parameters']:,} parameters" if isinstance(described, dict) else ""
+    described, rows = results.provenance.get("model") or {}, results.rows
+    both = (table.sizes.get("paper", PAPER), size)
+    parameters = f", {described['parameters']:,} parameters" if described else ""
+    names = {described.get("name"), *(row.model for row in rows)}
     documents = {row.documents for row in rows if row.task == "perplexity" and row.documents}
     lengths = ", ".join(f"{times:g}T" for times in size.lengths)
 
@@ -76,9 +78,15 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         found = range_of(rows, quantity, size.trained, arm, reference)
         return "" if found is None else found.text
 
+    def pretraining(setting: Setting) -> str:
+        """Of a model that is ours."""
+        start = setting.own_start(table.sizes["default"]) or table.sizes["default"].start
+        return f"{start.steps:,} steps on {start.text}" if start and start.name in names else ""
+
     lines = [
         ("model", PAPER.model, f"{results.model_name}{parameters}"),
-        ("trained for", *(f"{of.trained:,} tokens (T)" for of in both)),
+        ("context of the model, T", *(f"{of.trained:,} tokens" for of in both)),
+        ("pretraining", "", each(pretraining)),
         (
             "extension",
             *("; ".join(dict.fromkeys(_extension(one, of) for one in table.settings)) for of in both),
@@ -88,7 +96,7 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
             *(
                 each(
                     lambda one, of=of: (
-                        f"{of.steps} x {of.batch} windows of {one.adjustment.window(of):,} tokens"
+                        f"{of.steps} steps of {of.batch} windows of {one.adjustment.window(of):,} tokens"
                     )
                 )
                 for of in both

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,10 +127,15 @@ def chosen_scales(study: Study, scale: str, **given: int | str | None) -> list[A
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
     if (data := given.get("data")) is not None:
-        # Here, because it is first read after an arm has been trained.
-        for name, data_set in DATA_SETS.items():
-            read_rows(name, str(data), metric=data_set.metric)
+        check_data(str(data))
     return [chosen_scale(part.scales, scale, **given) for part in study.parts]
+
+
+@cache
+def check_data(data: str) -> None:
+    """Refuse a folder that is not LongBench's before anything is trained; raises what `read_rows` does."""
+    for name, data_set in DATA_SETS.items():
+        read_rows(name, data, metric=data_set.metric)
 
 
 def produce_page(

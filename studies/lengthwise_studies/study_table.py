@@ -158,6 +158,11 @@ def reproduce(
         lengthwise reproduce tables --scale gpu --data LongBench/data --out runs/tables
     """
     size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps, "data": data}
+    if data is not None:
+        from lengthwise_studies.skeleton import check_data
+
+        # To import a study takes seconds.
+        check_data(data)
     found = study_named(study)
     if explain:
         from lengthwise_studies.explain import WIDEST, explained

@@ -63,8 +63,12 @@ def test_mistakes_are_told(lengthwise: Callable[..., Any], command: tuple[Any, .
 
 
 def test_a_folder_without_longbench_s_files_is_refused_before_anything_is_trained(
-    lengthwise: Callable[..., Any],
+    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError("to import a study takes seconds")
+
+    monkeypatch.setattr("lengthwise_studies.study_table.study_named", refuse)
     Path("other").mkdir()
     Path("other/rows.jsonl").write_text('{"text": "something else"}\n')
     for data in ("nonexistent", "other"):

@@ -132,7 +132,8 @@ def _part(
     Claims have three seeds. `settings` are those of the scale.
     """
     pairs = [(form.name, control.name) for form, control, _ in claims if control is not reference]
-    asked = questions(*tasks, lengths=[384], depths=[0.0, 50.0], samples=2)
+    # A dry run counts the words of a small tokenizer, of which the longest prompt has 441.
+    asked = questions(*tasks, lengths=[448], depths=[0.0, 50.0], samples=2)
     scale = Scale(
         measures=measures or {"eval": questions(*tasks), "perplexity": LOSSES},
         seeds=3 if claims else 1,

@@ -122,6 +122,20 @@ def test_runs_share_the_arms_whose_numbers_are_equal(tmp_path):
     assert found["other"] == run("SCE", {64: 1.0, 128: 2.5}).rows
 
 
+def test_a_run_takes_the_place_of_the_one_that_it_replaces(tmp_path):
+    """The other keeps the numbers that both had, and nothing else moves in the file."""
+    path = tmp_path / "paper.json"
+    row = Row(model="m", task="perplexity", metric="loss", value=1.0, length=64, arm="SCE", seed=0)
+    run = Results(kind="k", model_name="m", config={}, rows=[row])
+    for name, kept in (("one", run), ("two", run), ("one", replace(run, rows=[replace(row, value=3.0)]))):
+        add_run(path, name, kept)
+    plain = json.loads(path.read_text())
+    assert list(plain["runs"]) == ["one", "two"]
+    found = {name: [row.value for row in one.results.rows] for name, one in kept_runs(tmp_path).items()}
+    assert found == {"one": [3.0], "two": [1.0]}
+    assert list(plain["numbers"]) == ["one: SCE, seed 0", "two: SCE, seed 0"]
+
+
 def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
     def row(length, depth, value, **more):
         return Row(model="m", task="qa", metric="accuracy", value=value, length=length, depth=depth, **more)

@@ -86,18 +86,15 @@ def runs_of(folder: Path, kind: str) -> list[Run]:
 
 
 def add_run(path: Path, name: str, results: Results, *, scale: str = "", variant: str = "") -> None:
-    """Write a run into the file `path`, beside those that it has; a run of the same name is replaced.
+    """Write a run into the file `path`, beside those that it has; a run of the same name is replaced in its place.
 
     An arm is shared with the first one of the file whose numbers are equal, as far as both have them.
     """
-    others = {}
+    runs: dict[str, tuple[dict[str, Any], Results]] = {}
     if path.is_file():
         plain = json.loads(path.read_text(encoding="utf-8"))
-        others = {one: (run, _run(run, plain).results) for one, run in plain["runs"].items() if one != name}
-    plain = {"runs": {}, "numbers": {}}
-    for one, (run, of) in others.items():
-        plain["runs"][one] = run | {"shows": _shared(plain["numbers"], one, of)}
-    plain["runs"][name] = {
+        runs = {one: (run, _run(run, plain).results) for one, run in plain["runs"].items()}
+    about = {
         **({"scale": scale} if scale else {}),
         **({"variant": variant} if variant else {}),
         "kind": results.kind,
@@ -105,9 +102,11 @@ def add_run(path: Path, name: str, results: Results, *, scale: str = "", variant
         "config": results.config,
         "notes": results.notes,
         "provenance": results.provenance,
-        "shows": _shared(plain["numbers"], name, results),
     }
-    atomic_write_text(path, _text(plain["runs"], plain["numbers"]))
+    runs[name] = about, results
+    numbers: Numbers = {}
+    shown = {one: run | {"shows": _shared(numbers, one, of)} for one, (run, of) in runs.items()}
+    atomic_write_text(path, _text(shown, numbers))
 
 
 Numbers = dict[str, dict[tuple[Any, ...], dict[str, Any]]]

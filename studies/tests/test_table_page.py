@@ -60,7 +60,8 @@ def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
     assert said["pretraining"]["ours"] == "700 steps on books"
     assert said["fine-tuning"]["the paper"] == "200 steps of 64 windows of 4,096 tokens"
     assert said["fine-tuning"]["ours"] == "152 steps of 8 windows of 128 tokens"
-    assert said["losses at"]["ours"] == "1T, 2T, 4T, 7 held-out documents"
+    assert said["losses at"]["ours"] == "1T, 2T, 4T"
+    assert said["held-out documents"]["ours"] == "7"
     assert said["plain CE gains at 2T, nats"]["ours"] == "+0.100 [+0.090, +0.110]"
     assert said["inverse temperature of the start"]["ours"] == "0.8000 [0.8000, 0.8000]"
     found = _cells(beside)
@@ -89,6 +90,24 @@ def test_the_papers_steps_are_those_of_its_table() -> None:
     rows = [replace(row, model="tiny-books-2800-seed0") for row in run.rows]
     said = _cells(TABLES["pretraining-2800"].sections(replace(run, rows=rows), Path())[0].tables[0])
     assert said["pretraining"]["ours"] == "2,800 steps on books"
+
+
+def test_each_text_has_its_own_number_of_documents() -> None:
+    run = _run("table2")
+    books, code = (
+        [replace(row, documents=count, arm=f"{name}: {row.arm}") for row in run.rows if row.reference is None]
+        for name, count in (("books", 7), ("PG19", 33))
+    )
+    said = _cells(TABLES["table2"].sections(replace(run, rows=[*books, *code]), Path())[0].tables[0])
+    assert said["held-out documents"]["ours"] == "books: 7; PG19: 33"
+
+
+def test_a_temperature_at_the_end_of_its_range_is_a_bound() -> None:
+    run, shown = _run("table4"), {0.5: "0.5 or less", 2.0: "2 or more"}
+    for value, text in shown.items():
+        rows = [replace(row, value=value) if row.metric == "inverse_temperature" else row for row in run.rows]
+        said = _cells(TABLES["table4"].sections(replace(run, rows=rows), Path())[0].tables[0])
+        assert said["inverse temperature of the start"]["ours"] == text
 
 
 def test_what_brackets_hold_is_said_of_one_seed_too() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.measure.perplexity import KNOTS
 from lengthwise.report.drawing import COLORS, Picture, drawn, picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
@@ -65,18 +66,32 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
     both = (table.sizes.get("paper", PAPER), size)
     parameters = f", {described['parameters']:,} parameters" if described else ""
     names = {described.get("name"), *(row.model for row in rows)}
-    documents = {row.documents for row in rows if row.task == "perplexity" and row.documents}
     lengths = ", ".join(f"{times:g}T" for times in size.lengths)
 
     def each(say: Callable[[Setting], str]) -> str:
-        """What is said of the settings, once where it is the same of all."""
-        said = {one.name or one.adjustment.name: say(one) for one in table.settings}
+        """What is said of the settings, once where it is the same of all that have it."""
+        every = {one.name or one.adjustment.name: say(one) for one in table.settings}
+        said = {name: text for name, text in every.items() if text} or {"": ""}
         alike = len({*said.values()}) == 1
         return next(iter(said.values())) if alike else "; ".join(map(": ".join, said.items()))
 
     def number(quantity: Quantity, arm: str, reference: str | None = None) -> str:
         found = range_of(rows, quantity, size.trained, arm, reference)
         return "" if found is None else found.text
+
+    def temperature(setting: Setting) -> str:
+        found = range_of(rows, inverse_temperature(2), size.trained, setting.arm(UNTRAINED))
+        if found is None or found.value is None:
+            return ""
+        # No factor beyond these is tried, and the best may lie there.
+        if found.value <= KNOTS[0] * (1 + 1e-9):
+            return f"{KNOTS[0]:g} or less"
+        return found.text if found.value < KNOTS[-1] * (1 - 1e-9) else f"{KNOTS[-1]:g} or more"
+
+    def documents(setting: Setting) -> str:
+        own = (row for row in rows if setting.arm(PLAIN) in (row.arm, row.reference))
+        found = {row.documents for row in own if row.task == "perplexity" and row.documents}
+        return str(max(found)) if found else ""
 
     def pretraining(setting: Setting) -> str:
         """Of a model that is ours."""
@@ -108,7 +123,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
             each(lambda one: size.text_of(one.corpus)),
         ),
         ("seeds", "one number a cell", str(size.seeds)),
-        ("losses at", "2T", f"{lengths}, {max(documents)} held-out documents" if documents else lengths),
+        ("losses at", "2T", lengths),
+        ("held-out documents", "", each(documents)),
         (
             "plain CE gains at 2T, nats",
             "",
@@ -117,7 +133,7 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         (
             "inverse temperature of the start",
             "",
-            each(lambda one: number(inverse_temperature(2), one.arm(UNTRAINED))),
+            each(temperature),
         ),
     ]
     columns = dict(zip(("", "the paper", "ours"), zip(*lines, strict=True), strict=True))

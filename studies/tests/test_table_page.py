@@ -48,7 +48,7 @@ def _cells(table: Table) -> dict[str, dict[str, object]]:
 
 
 def test_the_papers_numbers_stand_beside_ours_in_its_unit() -> None:
-    results = _run("table4", model={"parameters": 935040, "name": "tiny-books-700-seed0"})
+    results = _run("table4", model={"parameters": 935040, "name": "/cache/tiny-books-700-seed0"})
     run, beside = TABLES["table4"].sections(results, Path())[0].tables
     said = _cells(run)
     assert said["model"] == {

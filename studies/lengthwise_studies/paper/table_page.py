@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.measure.perplexity import KNOTS
@@ -65,7 +66,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
     described, rows = results.provenance.get("model") or {}, results.rows
     both = (table.sizes.get("paper", PAPER), size)
     parameters = f", {described['parameters']:,} parameters" if described else ""
-    names = {described.get("name"), *(row.model for row in rows)}
+    # A run names the folder of its start, a kept one the last part of it.
+    names = {Path(described.get("name", "")).name, *(row.model for row in rows)}
     lengths = ", ".join(f"{times:g}T" for times in size.lengths)
 
     def each(say: Callable[[Setting], str]) -> str:

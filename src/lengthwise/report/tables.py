@@ -33,8 +33,8 @@ _WHERE = {
 }
 MOST_COLUMNS = 6
 """Of a table on a page: as many as a laptop shows whole."""
-_MOST_WRITTEN = 1e9
-"""Larger numbers are written with a power of ten."""
+_LEAST_WRITTEN, _MOST_WRITTEN = 1e-6, 1e9
+"""Smaller and larger numbers are written with a power of ten."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,20 @@ class Estimate:
         # The perplexity of a broken model has 38 digits.
         if abs(number) >= _MOST_WRITTEN:
             return f"{number:{'+' if self.signed else ''}.3g}"
+        # What rounding leaves is not nothing.
+        if 0 < max(map(abs, self._given())) < _LEAST_WRITTEN:
+            return f"{number or 0.0:{'+' if self.signed else ''}.2g}"
         text = f"{number:{'+' if self.signed else ''}.{self._decimals()}f}"
         # Minus nothing is nothing.
         return text.replace("-", "+" if self.signed else "") if float(text) == 0 else text
 
+    def _given(self) -> list[float]:
+        return [number for number in (self.value, self.low, self.high) if number is not None]
+
     def _decimals(self) -> int:
         """0 to 6: two significant digits of the half-width, or four of the value."""
         assert self.value is not None
-        given = [number for number in (self.value, self.low, self.high) if number is not None]
+        given = self._given()
         size, digits = abs(self.value), 4
         if self.low is not None and self.high is not None and self.high > self.low:
             size, digits = (self.high - self.low) / 2, 2

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import TrainingArguments
 
 from lengthwise import versions
 from lengthwise.alignment import Objective
@@ -93,6 +94,13 @@ def layered(method: str, **options: Any) -> Callable[[Path], Any]:
     return lambda _: extend(tiny_model("gemma3-text", num_hidden_layers=6), method, factor=2, **options)
 
 
+def sharded(folder: Path) -> TrainingArguments:
+    """Set afterwards, because transformers looks for a GPU."""
+    arguments = TrainingArguments(str(folder), use_cpu=True)
+    arguments.fsdp = "full_shard"
+    return arguments
+
+
 NEWER: dict[str, Callable[[Path], Any]] = {
     "yarn in the layers of one type alone": layered("yarn"),
     "longrope in the layers of one type alone": layered("longrope", long_factor=(2.0,) * 4),
@@ -104,7 +112,7 @@ NEWER: dict[str, Callable[[Path], Any]] = {
         )
     ),
     "tp_plan": lambda _: check_splits(tiny_llama().config),
-    "FSDP": lambda _: AlignmentTrainer(None, SimpleNamespace(fsdp=True), objective=Objective(alpha=1.0)),  # type: ignore[arg-type]
+    "FSDP": lambda folder: AlignmentTrainer(None, sharded(folder), objective=Objective(alpha=1.0)),
 }
 NEWER["FSDP2"] = NEWER["FSDP"]
 

@@ -102,7 +102,8 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., A
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [one["name"] for one in studies()])
 def test_every_study_has_a_dry_run_in_under_ten_seconds_at_every_scale(name: str) -> None:
-    for scale in study_named(name).parts[0].scales:
+    # The parts of `tables` are studies of their own.
+    for scale in ["default"] if name == "tables" else study_named(name).parts[0].scales:
         began = time.process_time()
         table = plan_study(name, scale=scale)
         assert time.process_time() - began < 10

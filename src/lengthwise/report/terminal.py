@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.limit_answer import reaches
 from lengthwise.report.sentence import curve_of, said, score_rows
 from lengthwise.report.tables import row_text, tasks_in_order
 from lengthwise.results import Results, Row
@@ -38,6 +37,9 @@ def pictures(results: Results) -> list[str]:
 
 
 def _limit_curves(rows: Sequence[Row], results: Results) -> list[str]:
+    # Other verbs need no module of `limit`.
+    from lengthwise.report.limit_answer import reaches
+
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     if "tolerance" not in numbers:
         return []

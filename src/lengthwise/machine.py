@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError, require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -83,6 +83,8 @@ def usable_device(name: str) -> str:
     """
     import torch
 
+    # torch takes a number for a GPU, where it was built for one.
+    require_kind("device", name, str, "auto, cpu, cuda or cuda:0")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and (rank := os.environ.get("LOCAL_RANK")) is not None:
@@ -91,9 +93,7 @@ def usable_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(
-            f"unknown device {str(name)[:80]!r}", expected="auto, cpu, cuda or cuda:0"
-        ) from error
+        raise UsageError(f"unknown device {name[:80]!r}", expected="auto, cpu, cuda or cuda:0") from error
     if device.type not in ("cpu", "cuda") and (here is None or device.type != here.type):
         raise UsageError(f"device is {name!r}", expected="auto, cpu, cuda or cuda:0")
     count = torch.cuda.device_count() if device.type == "cuda" else 1

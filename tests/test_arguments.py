@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from transformers import TrainingArguments
 
 import lengthwise
@@ -24,6 +25,7 @@ from lengthwise import (
     run,
     tokenize,
 )
+from lengthwise.machine import usable_device
 from lengthwise.subjects import Branch, Endpoint, Reading
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import WindowSampler
@@ -90,3 +92,7 @@ DOORS: dict[str, Callable[[], Any]] = {
 def test_another_kind_of_argument_is_refused_at_the_door(door):
     with pytest.raises(UsageError):
         DOORS[door]()
+
+
+def test_a_device_of_torch_is_a_device():
+    assert usable_device(torch.device("cpu")) == "cpu"

@@ -76,13 +76,15 @@ def _commit() -> str | None:
     return commit.strip() + "+" * bool(changes) if commit else None
 
 
-def usable_device(name: str) -> str:
+def usable_device(name: str | torch.device) -> str:
     """A device that this machine can compute on; "auto" is CUDA if there is one, each process of torchrun its own.
 
     UsageError if the name is not that of a device to compute on, MissingError if this machine has no such device.
     """
     import torch
 
+    if isinstance(name, torch.device):
+        name = str(name)
     # torch takes a number for a GPU, where it was built for one.
     require_kind("device", name, str, "auto, cpu, cuda or cuda:0")
     if name == "auto":

@@ -143,8 +143,8 @@ def _limit_lines(run: Results, side: str) -> list[Line]:
     small = "by its configuration" if claim and not side else ""
     found = [Line("claimed", "claimed", claim, text, small, end=claim or 0, side=side)]
     for (metric, reach), answer in zip(reaches(run).items(), limit_answers(run), strict=True):
-        tone, why = metric.removesuffix("_up_to"), answer.whole.partition(": ")[2].partition(". ")[0]
-        line = Line(f"{tone} up to", tone, None, answer.without, why, end=reach.end, side=side)
+        tone = metric.removesuffix("_up_to")
+        line = Line(f"{tone} up to", tone, None, answer.without, answer.why, end=reach.end, side=side)
         if (row := reach.row) is not None:
             least, again = bool(row.at_least), reach.again
             line = line.known(
@@ -167,8 +167,9 @@ def _against_claim(run: Results, lines: Sequence[Line]) -> str:
         missed = line.high is not None and not line.open and line.high + slack < claimed.value
         answers.append("yes" if reached else "no" if missed else "not decided")
     sound, used = answers
-    both = "Sound and used" if sound == used else f"Sound that far: {sound}. Used"
-    return f"Claims {claimed.value:,.0f} tokens. {both} that far{'' if sound == used else ' back'}: {used}."
+    apart = f"Sound that far: {sound}. Used that far back: {used}."
+    answer = f"Sound and used that far: {sound}." if sound == used else apart
+    return f"Claims {claimed.value:,.0f} tokens. {answer}"
 
 
 def _against_base(base: Sequence[Line], new: Sequence[Line]) -> str:

@@ -78,6 +78,8 @@ class _Answer(NamedTuple):
     whole: str
     without: str = "not known"
     """What is said in place of a number that there is not."""
+    why: str = ""
+    """Why there is none."""
 
 
 def limit_answers(run: Results) -> tuple[_Answer, _Answer]:
@@ -99,13 +101,12 @@ def limit_answers(run: Results) -> tuple[_Answer, _Answer]:
 def _sound(reach: _Reach, numbers: Mapping[str, Row], reference: int) -> _Answer:
     sound, tolerance = reach.row, numbers["tolerance"]
     if is_at_chance({metric: row.value for metric, row in numbers.items()}):
-        return _Answer(
-            "predictions at chance",
-            f"The model predicts at chance: with its most recent tokens alone the loss is "
-            f"{row_text(numbers['recent_loss'])} nats per token, and knowing only how often each token occurs gives "
-            f"{numbers['unigram_loss'].value:.3f}. Whether such predictions are sound means nothing.",
-            "at chance",
+        why = (
+            f"with its most recent tokens alone the loss is {row_text(numbers['recent_loss'])} nats per token, and "
+            f"knowing only how often each token occurs gives {numbers['unigram_loss'].value:.3f}"
         )
+        whole = f"The model predicts at chance: {why}. Whether such predictions are sound means nothing."
+        return _Answer("predictions at chance", whole, "at chance", why)
     if sound is None:
         missing = _missing(tolerance.documents)
         why = missing or f"these {tolerance.documents} documents do not tell one place from another."
@@ -201,12 +202,12 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
     worth, helps = f"a benefit of {row_text(nearby)} nats per token", _helps(curves)
     if helps and nearby.ci_low <= LEAST_BENEFIT:
         where = " inside the text" if helps[0].metric == "benefit_inside" else ""
-        return _Answer(
-            "context used in places alone",
-            f"Context is used in places alone: nearby a repeated passage from the beginning has {worth}, "
-            f"and one{where} {helps[0].distance:,} tokens back has {row_text(helps[0])}. How far back is not known.",
-            "in places alone",
+        why = (
+            f"nearby a repeated passage from the beginning has {worth}, and one{where} {helps[0].distance:,} tokens "
+            f"back has {row_text(helps[0])}"
         )
+        whole = f"Context is used in places alone: {why}. How far back is not known."
+        return _Answer("context used in places alone", whole, "in places alone", why)
     recent = numbers.get("recent_loss")
     if nearby.ci_high < LEAST_BENEFIT and recent is not None and (recent.value or 0.0) < 2 * LEAST_BENEFIT:
         return _unknown(
@@ -215,19 +216,16 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
             f"{row_text(recent)} nats per token, and a repeated passage can add nothing.",
         )
     if nearby.ci_high < 0:
-        return _Answer(
-            "context used to its harm",
-            f"Context is used to its harm: nearby a repeated passage has {worth}, and makes predictions worse.",
-            "to its harm",
-        )
+        why = f"nearby a repeated passage has {worth}, and makes predictions worse."
+        return _Answer("context used to its harm", f"Context is used to its harm: {why}", "to its harm", why)
     if nearby.ci_high < LEAST_BENEFIT:
         first = min((row.distance or 0 for row in curves), default=0)
-        return _Answer(
-            "context not used",
-            f"Context is not used, not even nearby: from {first:,} tokens back on, a repeated passage there has "
-            f"{worth}, and less than {LEAST_BENEFIT:g} does not count.",
-            "not at all",
+        why = (
+            f"from {first:,} tokens back on, a repeated passage there has {worth}, and less than {LEAST_BENEFIT:g} "
+            "does not count."
         )
+        whole = f"Context is not used, not even nearby: {why}"
+        return _Answer("context not used", whole, "not at all", why)
     if nearby.ci_low <= LEAST_BENEFIT:
         why = f"which is not clearly at least {LEAST_BENEFIT:g}."
         return _unknown(what, f"nearby a repeated passage has {worth}, {why}")
@@ -235,7 +233,7 @@ def _without_number(numbers: Mapping[str, Row], curves: Sequence[Row]) -> _Answe
 
 
 def _unknown(what: str, why: str) -> _Answer:
-    return _Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}")
+    return _Answer(f"{what} is not known", f"{what.capitalize()} is not known: {why}", why=why)
 
 
 def _stretch(row: Row) -> str:

@@ -11,12 +11,15 @@ from torch import nn
 from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Trainer, TrainerCallback
 
+from lengthwise import versions
 from lengthwise.alignment import Normalizers, Objective, alignment_loss_from_logits
 from lengthwise.checkpoints import Head
 from lengthwise.errors import LengthwiseError
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import PairCollator, View
+from lengthwise.training import AlignmentTrainer, PairCollator, View
+from lengthwise.training.sections import Adapter
+from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 from tests.architectures import tiny_model
 
@@ -169,6 +172,24 @@ def test_several_steps_in_one_log_are_averaged(documents: list[TokenDocument], t
         for name in ("loss", *PARTS):
             pair = [single[2 * index + i][name] for i in range(2)]
             assert entry[name] == pytest.approx(sum(pair) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_gradient_checkpointing_changes_nothing(lora: bool, documents: list[TokenDocument], tmp_path: Path):
+    def run(checkpointing: bool) -> AlignmentTrainer:
+        torch.manual_seed(0)
+        model = add_adapter(tiny_llama(), Adapter(r=2) if lora else None)
+        settings: dict[str, Any] = {versions.checkpointing(): checkpointing}
+        if checkpointing:
+            settings[f"{versions.checkpointing()}_kwargs"] = {"use_reentrant": False}
+        trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)
+        trainer.train()
+        return trainer
+
+    plain, checkpointed = run(False), run(True)
+    for expected, got in zip(steps_of(plain), steps_of(checkpointed), strict=True):
+        assert {name: got[name] for name in LOGGED} == {name: expected[name] for name in LOGGED}
+    assert_same_weights(plain.model, checkpointed.model, 0.0)
 
 
 def test_evaluation_gives_the_objective_of_all_its_rows(documents: list[TokenDocument], tmp_path: Path):

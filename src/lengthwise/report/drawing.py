@@ -48,7 +48,7 @@ class _Figure(Figure):
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
-        self.savefig(stream, format="png")
+        self.savefig(stream, format="png", metadata={"Software": None})
         return stream.getvalue()
 
 

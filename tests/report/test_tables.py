@@ -20,6 +20,7 @@ from lengthwise.report.tables import (
     fitted,
     in_order,
     questions,
+    row_text,
     rows_table,
     side_by_side,
 )
@@ -295,3 +296,11 @@ def test_a_difference_stands_with_its_two_numbers() -> None:
     ]
     assert list(table.rows[1][3:5]) == [None, None]
     assert list(table.rows[1][6:]) == ["", ""]
+
+
+NATS = {1.23456: "1.235", 0.00071: "0.001", 0.0000712: "0.000071", -3.1e-8: "-3.1e-08", 0.0: "0.000"}
+
+
+@pytest.mark.parametrize("value", NATS)
+def test_nats_without_an_interval_are_not_rounded_to_nothing(value):
+    assert row_text(Row(model="m", task="ppl", metric="loss", value=value, unit="nats")) == NATS[value]

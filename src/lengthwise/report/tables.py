@@ -308,8 +308,9 @@ def row_estimate(row: Row) -> Estimate:
 
 
 def row_text(row: Row) -> str:
-    """The value with its interval; nats without one have three decimals."""
-    return f"{row.value:.3f}" if row.ci_low is None and row.unit == "nats" else row_estimate(row).text
+    """The value with its interval; nats without one have three decimals, unless these would all be 0."""
+    plain = f"{row.value:.3f}" if row.ci_low is None and row.unit == "nats" else None
+    return row_estimate(row).text if plain is None or (row.value and float(plain) == 0) else plain
 
 
 def tokens_text(row: Row) -> str:

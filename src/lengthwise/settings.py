@@ -57,6 +57,7 @@ Count = Annotated[Whole, Ge(1)]
 Tokens = Annotated[Count, Parameter(metavar="TOKENS")]
 Finite = Annotated[float, Strict(), AllowInfNan(False)]
 Positive = Annotated[Finite, Gt(0)]
+NotNegative = Annotated[Finite, Ge(0)]
 Share = Annotated[Finite, Gt(0), Lt(1)]
 
 
@@ -161,7 +162,7 @@ class ServerOptions(Settings):
 
     patience: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
     """Seconds in which an endpoint may answer nothing, before the run stops. Default: 45."""
-    wait: Annotated[Positive | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
+    wait: Annotated[NotNegative | None, Parameter(metavar="SECONDS"), _ENDPOINT] = None
     """Seconds in which an endpoint that does not answer yet may start. Default: 0."""
     concurrency: Annotated[Count | None, Parameter(metavar="N"), _ENDPOINT] = None
     """Requests to an endpoint that are under way at a time. Default: 8."""

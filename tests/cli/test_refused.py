@@ -57,6 +57,17 @@ VALUES = {
         f"ppl {{model}} {TEXT} --lengths 16 {option} {10**25} --dry-run": (2, "64 bits")
         for option in ("--windows", "--batch-size", "--seed")
     },
+    # A gate that could never pass, or never fail.
+    **{
+        f"ppl {{model}} {M} --fail-above {bad}": (2, "--fail-above", "0 or more")
+        for bad in ("-1", "nan", "inf")
+    },
+    **{
+        f"compare {{model}} {{model}} {M64} --b dtype=float64 --fail-use {bad}": (2, "--fail-use", "below 1")
+        for bad in ("-0.1", "1", "10", "nan")
+    },
+    # Before anything of the length is laid out.
+    f"limit {{model}} {TEXT} --max-length {10**12} --dry-run": (2, "the text is too short"),
     "extend {model} --method yarn --factor 2 --original-length 1.024 --dry-run": (2, "--original-length"),
     "train {recipe} --dry-run --devices 1.5": (2, "--devices"),
     f"measure --lengths 16 2k {{model}} {TEXT}": (2, "--lengths", "2k"),

@@ -10,13 +10,12 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from annotated_types import Ge
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError, require_known
-from lengthwise.settings import Finite, Settings
+from lengthwise.settings import NotNegative, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,7 +134,7 @@ class Objective(Settings):
         UsageError: a value out of its range, or a divergence that has no meaning with this detach.
     """
 
-    alpha: Annotated[Finite, Ge(0)] = 0.0
+    alpha: NotNegative = 0.0
     """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
     divergence: str = "sce"
     """A divergence of `lengthwise ls methods`; sce is the paper's (Eq. 1)."""

@@ -38,8 +38,10 @@ def limits(
     ):
         if value is None:
             continue
-        if not math.isfinite(value):
-            raise UsageError(f"{name} is {value}", expected="a finite number")
+        # Beyond these a gate could never pass, or never fail.
+        if not (math.isfinite(value) and value >= 0 and (judge is not use or value < 1)):
+            expected = "a share of 0 or more, below 1" if judge is use else "a finite number of 0 or more"
+            raise UsageError(f"{name} is {value}", expected=expected)
         found[name] = partial(judge, threshold=value)
     if junit is not None and not found:
         raise UsageError("--junit needs a threshold to report on", fix="add --fail-above VALUE")

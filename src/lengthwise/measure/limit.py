@@ -181,10 +181,10 @@ class Limit(WindowMeasurement):
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every window; every second one whose passages are nowhere else in it is read `twice`."""
         length, reference, _ = self.sizes
+        # The longest context, its targets, and two other passages. First, so that a length without text ends here.
+        windows = self.sampled(text, length + 1 + 2 * self.passage)
         branches = len(self.asked) * (self.passage - 1)
         short = len(self._short_views) * reference
-        # The longest context, its targets, and two other passages.
-        windows = self.sampled(text, length + 1 + 2 * self.passage)
         repetitive = [self._is_repetitive(window.ids[: length + 1]) for window in windows]
         fresh = [index for index, known in enumerate(repetitive) if not known]
         # Of so few windows that half of them give no number: as many as a number needs.

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from lengthwise.errors import UsageError, nearest, reason, require_known
 from lengthwise.positions import rope_method
-from lengthwise.settings import Finite, Positive, Settings, TextOptions, Whole, checked
+from lengthwise.settings import Finite, NotNegative, Positive, Settings, TextOptions, Whole, checked
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.text.hub import split_in
 from lengthwise.training.views import Tokens
@@ -186,7 +186,7 @@ class Optimizer(Settings):
 
     learning_rate: Positive
     """The peak."""
-    weight_decay: Annotated[Finite, Ge(0)] = 0.0
+    weight_decay: NotNegative = 0.0
     """On weight matrices; biases and norms are not decayed."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Decay of the running means of gradient and squared gradient."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 # The types of `lengthwise.settings` and of recipes, by what they are.
 _NUMBERS = {
     **dict.fromkeys(("Whole", "Seed", "Count", "Steps", "Tokens"), "int"),
-    **dict.fromkeys(("Finite", "Positive", "Fraction"), "float"),
+    **dict.fromkeys(("Finite", "Positive", "NotNegative", "Fraction"), "float"),
 }
 
 

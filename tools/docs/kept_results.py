@@ -26,6 +26,8 @@ from lengthwise.results import Results, Row
 
 Shown = tuple[str | None, str | None, int | None]
 """Arm, reference and seed."""
+BEFORE = "trained before"
+"""The variant of an earlier training of a table, kept as far as claims read it. Verdicts are on the mean of both."""
 _OF_THE_RUN = ("model", "arm", "reference", "seed")
 _OF_A_TABLE = ("p_holm",)
 """Holm's correction is over one table, so it belongs to no arm. `verdicts` computes it."""

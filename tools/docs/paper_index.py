@@ -35,7 +35,7 @@ from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
 from lengthwise_studies.real.study import REAL
-from tools.docs.kept_results import results_folder, runs_of
+from tools.docs.kept_results import BEFORE, results_folder, runs_of
 from tools.docs.kept_tables import read_kept
 from tools.docs.real_tables import kept_real
 
@@ -143,7 +143,8 @@ def margins_table(root: Path) -> Table:
 def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
     """Name, study and verdicts of each kept run, and of each table that was not run. No two names are equal.
 
-    A run of a table at other settings has lines only for what it measured.
+    A run of a table at other settings has lines only for what it measured. An earlier training of a table has none:
+    it is within the numbers of the table's run (`agreed.pooled`).
     """
     found: list[tuple[str, str, list[Judged]]] = []
     for run in runs_of(results_folder(root), "table1"):
@@ -153,7 +154,7 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
     for run, judged in table_runs(root):
         label = ", ".join(filter(None, (run.table.label, run.variant)))
         own = [one for one in judged if one.verdict != NOT_RUN] if run.variant else judged
-        if own:
+        if own and run.variant != BEFORE:
             found.append((label, run.table.in_study or run.table.name, own))
     found.append((REAL.label, REAL.name, _on_real(root)))
     assert len({label for label, _, _ in found}) == len(found)

@@ -13,6 +13,7 @@ M = f"{TEXT} --lengths 16 --windows 2"
 M64 = f"{TEXT} --lengths 64 --windows 2"
 FACTOR_2 = "--method pi --factor 2"
 COMPARE = f"compare {{model}} {{model}} {TEXT} --lengths 96 --windows 3 --dry-run"
+LOADED = (f"ppl {{model}} {M} --%s %s", f"compare {{model}} {{model}} {M64} --b %s=%s")
 MODELS = {
     f"measure ./gone {M}": (3, "there is no model folder ./gone", "fix: "),
     f"ppl smollm2-135 {M}": (2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?"),
@@ -57,6 +58,13 @@ VALUES = {
         f"ppl {{model}} {TEXT} --lengths 16 {option} {10**25} --dry-run": (2, "64 bits")
         for option in ("--windows", "--batch-size", "--seed")
     },
+    # What no run could load is no plan.
+    **{
+        words % ("adapter", folder) + " --dry-run": (3, "adapter")
+        for words in LOADED
+        for folder in ("./gone", "{text}")
+    },
+    **{words % ("attn", "spda") + " --dry-run": (2, "'spda'", "'sdpa'") for words in LOADED},
     # A gate that could never pass, or never fail.
     **{
         f"ppl {{model}} {M} --fail-above {bad}": (2, "--fail-above", "0 or more")
@@ -84,7 +92,6 @@ VALUES = {
     "train {recipe} --overwrite --dry-run": (2, "--out"),
     f"measure {{model}} {M} --overwrite": (2, "--out"),
     f"measure {{model}} {M} --out run --resume --overwrite": (2, "exclude each other"),
-    **{f"ppl {{model}} {M} --fail-above {number}": (2,) for number in ("nan", "inf")},
     **{f"limit {{model}} {TEXT} --tolerance {number}": (2, "tolerance") for number in ("nan", "inf")},
     "eval {model} niddle": (2, "'needle'"),
     "eval {model} needle --story x": (2, "--stories"),

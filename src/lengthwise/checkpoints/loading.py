@@ -55,10 +55,13 @@ def load_weights(
     if len(placed) > 1:
         raise UsageError(f"{shown(placed)} each place the weights", expected="one of them")
     torch_device = torch.device(usable_device(device))
-    if adapter is not None:
-        from lengthwise.checkpoints.variants import check_adapter
+    if adapter is not None or attn_implementation is not None:
+        from lengthwise.checkpoints.variants import check_adapter, check_attention
 
-        check_adapter(adapter)
+        if adapter is not None:
+            check_adapter(adapter)
+        if attn_implementation is not None:
+            check_attention(attn_implementation)
     resolved = resolve(name_or_path, revision=revision)
     config = read_config(resolved)
     with quiet_transformers(bars=not resolved.local_files_only):

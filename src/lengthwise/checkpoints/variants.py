@@ -14,7 +14,7 @@ from torch import nn
 
 from lengthwise.checkpoints.resolve import looks_like_path, quiet_transformers, resolve_hub, unloadable
 from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
-from lengthwise.errors import MissingError, UsageError, reason, shown
+from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count
 from lengthwise.versions import need, need_newer
@@ -78,12 +78,26 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     )
 
 
+def check_attention(name: str) -> None:
+    """Raise UsageError unless transformers knows this implementation of attention, or it is a kernel of the hub."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if "/" not in name:
+        require_known(name, ["eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()], "unknown attention")
+
+
 def check_adapter(name: str) -> None:
-    """Raise MissingError unless this adapter of PEFT is a folder, or the hub or its local cache has it."""
-    if not named_path(name, what="the adapter").exists():
+    """Raise MissingError unless this adapter of PEFT is a folder of one, or the hub or its local cache has it."""
+    folder = named_path(name, what="the adapter")
+    if not folder.exists():
         if looks_like_path(name):
             raise MissingError(f"there is no adapter folder {name}", fix="check the path")
         resolve_hub(name, None, what="adapter", file="adapter_config.json")
+    elif not (folder / "adapter_config.json").is_file():
+        raise MissingError(
+            f"the adapter {name} has no adapter_config.json",
+            expected="a folder that PEFT's save_pretrained wrote",
+        )
 
 
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:

@@ -19,6 +19,7 @@ from lengthwise.checkpoints.position_limits import (
     trained_length,
 )
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
+from lengthwise.checkpoints.variants import check_adapter, check_attention
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.loaded_model import open_model
@@ -53,10 +54,14 @@ def unknown_cost(model: str) -> dict[str, Any] | None:
 
 
 def unknown_cost_of(sides: Sequence[Subject]) -> dict[str, Any] | None:
-    """`unknown_cost` of the first of several subjects that has one; raises if the device of one is not there."""
+    """`unknown_cost` of the first of several subjects that has one; raises if a device or an adapter is not there."""
     for side in sides:
         if side.kind == "weights":
             usable_device(side.device)
+            if side.attn is not None:
+                check_attention(side.attn)
+            if side.adapter is not None:
+                check_adapter(side.adapter)
     return next((cost for side in sides if (cost := unknown_cost(side.model))), None)
 
 

@@ -231,7 +231,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         ],
         "give SmolLM2-135M {:.0f} points more answers": lambda: [100 * (far()[0].value or 0.0)],
         "The term adds {:.3f} nats at T and {:.3f} at 4T.": lambda: [real(1), real(4)],
-        "lowers the loss, by {:.3f} nats at 2T. At 4T that is {:.3f}.": lambda: [
+        "lowers the loss, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [
             -real(2, ENTROPY), -real(4, ENTROPY)
         ],
         "correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
@@ -249,9 +249,9 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "the term costs {:.3f} nats with EABF": lambda: [
             apart("twenty-laptop", "EABF", after=" after 38 steps")
         ],
-        "pretrainings, by {:.3f} nats at 2T. At 4T that is {:.3f}.": lambda: [below_penalty(2), below_penalty(4)],
+        "pretrainings, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [below_penalty(2), below_penalty(4)],
         "changes below {:.2f} could not have been seen": lambda: [weakest_seen()],
-        "After the longest pretraining it is again at T, by {:.3f} nats [{:.3f}, {:.3f}].": below_at_t,
+        "After the longest pretraining SCE is below it at T, too, by {:.3f} nats [{:.3f}, {:.3f}].": below_at_t,
         "the term's cost with CLEX at T from {:.3f} to {:.3f} nats": lambda: [
             apart("when-laptop", "CLEX, early", times=1), fmean(longer(2800, 1))
         ],

@@ -8,6 +8,7 @@ from lengthwise.alignment import (
     Objective,
     PairGeometry,
     alignment_loss_from_logits,
+    cross_entropy,
     divergence_from_logits,
     entropy,
     jeffreys,
@@ -15,6 +16,7 @@ from lengthwise.alignment import (
     kl_divergence,
     symmetric_cross_entropy,
 )
+from lengthwise.errors import UsageError
 
 P = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log()
 Q = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64).log()
@@ -141,3 +143,18 @@ def test_the_detached_side_gets_no_gradient(divergence, detach):
     value.sum().backward()
     assert teacher.grad is None
     assert student.grad.norm() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "formula", [cross_entropy, kl_divergence, symmetric_cross_entropy, jeffreys, jensen_shannon]
+)
+@pytest.mark.parametrize("shape", [(2, 4, 1), (1, 4, 7), (4, 7), (2, 4, 8)])
+def test_logits_of_two_shapes_are_refused(formula, shape):
+    """Broadcast, a vocabulary of one entry gave a negative divergence."""
+    with pytest.raises(UsageError, match=r"\[2, 4, 7\]"):
+        formula(torch.randn(2, 4, 7), torch.randn(shape))
+
+
+def test_logits_are_floating():
+    with pytest.raises(UsageError, match=r"torch\.int64"):
+        entropy(torch.zeros(2, 7, dtype=torch.long))

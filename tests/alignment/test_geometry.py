@@ -84,3 +84,10 @@ def test_chunks_are_even_and_no_larger_than_asked(pairs):
         ]
         assert max(sizes) - min(sizes) <= 2
         assert max(sizes) <= 2 * pairs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint8])
+def test_labels_that_cannot_hold_the_mark_of_none_are_refused(dtype):
+    """-100 of uint8 is the token 156."""
+    with pytest.raises(UsageError, match=str(dtype)):
+        next_token_labels(torch.zeros(2, 4, dtype=dtype))

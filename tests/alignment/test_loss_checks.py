@@ -37,6 +37,8 @@ def test_a_label_outside_the_vocabulary_is_named(objective, view, label):
         ({"geometry": PairGeometry(11, 2)}, "geometry.length.* 11 .* 12 "),
         ({"labels_long": torch.zeros(2, 11, dtype=torch.long)}, r"labels_long .*\[2, 11\]"),
         ({"hidden_short": torch.zeros(2, 11, 8).double()}, r"\[2, 11, (8|53)\]"),
+        ({"labels_long": torch.zeros(2, 12)}, "labels_long is torch.float32"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.bool)}, "labels_short is torch.bool"),
     ],
 )
 def test_views_labels_and_geometry_have_to_fit(objective, change, named):
@@ -55,11 +57,21 @@ def test_views_labels_and_geometry_have_to_fit(objective, change, named):
         ({"head_weight": torch.zeros(53, 8)}, "head_weight torch.float32"),
         ({"head_weight": torch.zeros(53 * 8).double()}, r"head_weight .*\[424\]"),
         ({"head_weight": torch.zeros(0).double()}, r"head_weight .*\[0\]"),
+        ({"head_bias": torch.zeros(52).double()}, r"head_bias is \[52\]"),
+        ({"head_bias": torch.zeros(53, 1).double()}, r"head_bias is \[53, 1\]"),
+        *(({"soft_cap": bad}, "soft_cap") for bad in (0, -1.0, NAN, math.inf, True, "30")),
+        *(({"logit_scale": bad}, "logit_scale") for bad in (0, NAN, math.inf, True, "1")),
     ],
 )
 def test_hidden_states_and_head_have_to_fit(change, named):
     with pytest.raises(UsageError, match=named):
         replace(problem(), **change).fused(alpha=0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float16])
+def test_the_gradient_of_a_head_is_summed_in_its_own_dtype_or_fp32(dtype):
+    with pytest.raises(UsageError, match=f"accumulate_dtype is {dtype}"):
+        problem().fused(alpha=0.3, accumulate_dtype=dtype)
 
 
 def test_a_zero_3_parameter_is_refused_while_it_is_gathered():

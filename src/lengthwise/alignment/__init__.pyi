@@ -12,7 +12,7 @@ from lengthwise.alignment.formulas import kl_divergence as kl_divergence
 from lengthwise.alignment.formulas import symmetric_cross_entropy as symmetric_cross_entropy
 from lengthwise.alignment.geometry import PairGeometry as PairGeometry
 from lengthwise.alignment.geometry import next_token_labels as next_token_labels
+from lengthwise.alignment.normalizers import Normalizers as Normalizers
 from lengthwise.alignment.objective import AlignmentOutput as AlignmentOutput
-from lengthwise.alignment.objective import Normalizers as Normalizers
 from lengthwise.alignment.objective import alignment_loss as alignment_loss
 from lengthwise.alignment.objective import alignment_loss_from_logits as alignment_loss_from_logits

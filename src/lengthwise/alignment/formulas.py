@@ -15,18 +15,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
+from lengthwise.errors import require
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """log softmax over the last axis, in fp32 or fp64: [..., V] -> [..., V], nats."""
+    """log softmax over the last axis, in fp32 or fp64: [..., V] -> [..., V], nats. UsageError for whole numbers."""
+    require(logits.is_floating_point(), f"the logits are {logits.dtype}", "a floating dtype")
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     return logits.log_softmax(dim=-1)
 
 
+def _both(logits_p: Tensor, logits_q: Tensor) -> tuple[Tensor, Tensor]:
+    """Both log softmax. UsageError if the shapes differ: one of [..., 1] would be taken for a vocabulary of ones."""
+    shapes = f"the logits are {list(logits_p.shape)} and {list(logits_q.shape)}"
+    require(logits_p.shape == logits_q.shape, shapes, "one shape [..., V]")
+    return log_probabilities(logits_p), log_probabilities(logits_q)
+
+
 def cross_entropy(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """H(p, q) = -sum_v p_v log q_v: [..., V] twice -> [...], nats. The first argument is the target."""
-    return -(log_probabilities(logits_p).exp() * log_probabilities(logits_q)).sum(dim=-1)
+    log_p, log_q = _both(logits_p, logits_q)
+    return -(log_p.exp() * log_q).sum(dim=-1)
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -36,7 +46,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """KL(p||q) = sum_v p_v (log p_v - log q_v): [..., V] twice -> [...], nats."""
-    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
+    log_p, log_q = _both(logits_p, logits_q)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
 
@@ -59,7 +69,7 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor) -> Tensor:
 
     For p close to q it is an eighth of `jeffreys`.
     """
-    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
+    log_p, log_q = _both(logits_p, logits_q)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return ((log_p.exp() * (log_p - log_m)).sum(dim=-1) + (log_q.exp() * (log_q - log_m)).sum(dim=-1)) / 2
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.errors import require_integer
+from lengthwise.errors import require, require_integer
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,11 @@ def next_token_labels(tokens: Tensor) -> Tensor:
     """Labels [..., L] aligned with the rows of one view [..., L]: row r gets token r + 1.
 
     The last row has -100, because its next token lies outside the view, and so has a token that is none's target.
+
+    UsageError unless the tokens are signed whole numbers: others cannot hold -100.
     """
+    signed = tokens.dtype in (torch.int16, torch.int32, torch.int64) and tokens.ndim > 0
+    require(signed, f"the tokens are {list(tokens.shape)} {tokens.dtype}", "ids [..., L], int64 or int32")
     labels = torch.full_like(tokens, NO_LABEL)
     labels[..., :-1] = tokens[..., 1:]
     return labels

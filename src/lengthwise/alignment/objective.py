@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -15,71 +16,9 @@ from lengthwise.alignment.chunked import fused_objective
 from lengthwise.alignment.divergences import NO_LABEL, Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.errors import UsageError, require, require_integer
+from lengthwise.alignment.normalizers import Normalizers
+from lengthwise.errors import UsageError, require, require_integer, require_kind
 from lengthwise.machine import whole
-
-
-@dataclass(frozen=True)
-class Normalizers:
-    """Divisors of the three sums: label tokens for the CE of each side, paired positions for the rest.
-
-    By default a call divides by its own counts. Give the counts of the whole optimizer step instead, summed
-    over micro-batches and ranks, and the losses and gradients of the parts add up to those of the whole,
-    however it was cut:
-
-        step = sum of Normalizers.count(...) over the micro-batches, then step.over_ranks(device)
-        for each micro-batch: alignment_loss(..., normalizers=step).loss.backward()
-
-    (A wrapper that averages gradients over ranks, such as DDP and FSDP2, divides once more: multiply the loss
-    by their number.)
-
-    Each is a number or a tensor of one element. 0 is right only where there is nothing to divide.
-    """
-
-    labels_long: float | Tensor
-    labels_short: float | Tensor
-    paired_positions: float | Tensor
-
-    @classmethod
-    def count(cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry) -> Normalizers:
-        """The counts of one batch, labels [B, L] each: what a call divides by when none are given."""
-        return cls(
-            labels_long=int((labels_long != NO_LABEL).sum()),
-            labels_short=int((labels_short != NO_LABEL).sum()),
-            paired_positions=labels_long.shape[0] * geometry.paired_positions,
-        )
-
-    def __add__(self, other: Normalizers) -> Normalizers:
-        """The counts of both parts together."""
-        return Normalizers(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
-
-    def over_ranks(self, device: torch.device | str) -> Normalizers:
-        """The counts of all processes of `torch.distributed` together; of one alone, its own.
-
-        `device` is where the backend reduces: the rank's GPU for NCCL, "cpu" for gloo.
-        """
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return self
-        total = torch.tensor([int(count) for count in vars(self).values()], device=device)
-        torch.distributed.all_reduce(total)
-        return Normalizers(*map(float, total.tolist()))
-
-    def divisors(self, counts: Normalizers) -> tuple[float, float, float]:
-        """The three as plain numbers for a call with these counts; 1 where there is nothing to divide.
-
-        UsageError if one is not finite, is negative, or is 0 where the call has something to divide.
-        """
-        divisors = []
-        for name, count in vars(counts).items():
-            value = float(getattr(self, name))
-            require(
-                math.isfinite(value) and value >= 0 and (value > 0 or count == 0),
-                f"normalizers.{name} is {value:g} and this call has {count} to divide",
-                "the count over the whole step, so a positive number",
-            )
-            divisors.append(value or 1.0)
-        long, short, paired = divisors
-        return long, short, paired
 
 
 @dataclass(frozen=True)
@@ -179,7 +118,8 @@ def alignment_loss(
     head_weight = whole(head_weight)
     head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)
-    _check_head(hidden_long, head_weight, autocast=autocast)
+    _check_head(hidden_long, head_weight, head_bias, autocast=autocast)
+    _check_numbers(soft_cap, logit_scale, accumulate_dtype, own=head_weight.dtype)
     if chunk_size is not None:
         require_integer("chunk_size", chunk_size, low=1, unit="pairs of rows")
     hidden, labels = (hidden_long, hidden_short), (labels_long, labels_short)
@@ -262,7 +202,9 @@ def _output(objective: Objective, loss: Tensor, parts: Sequence[Tensor]) -> Alig
     )
 
 
-def _check_head(hidden_long: Tensor, head_weight: Tensor, *, autocast: bool) -> None:
+def _check_head(
+    hidden_long: Tensor, head_weight: Tensor, head_bias: Tensor | None, *, autocast: bool
+) -> None:
     """Refuse a head of which only a part is here, or whose gradient would not reach its owner."""
     if getattr(head_weight, "ds_id", None) is not None or head_weight.ndim != 2 or not head_weight.numel():
         raise UsageError(
@@ -277,6 +219,23 @@ def _check_head(hidden_long: Tensor, head_weight: Tensor, *, autocast: bool) -> 
             expected="one dtype",
             fix="cast them, or use torch.autocast",
         )
+    if head_bias is not None:
+        size = f"head_bias is {list(head_bias.shape)}"
+        require(
+            head_bias.shape == head_weight.shape[:1], size, f"[{len(head_weight)}], a number for each token"
+        )
+
+
+def _check_numbers(
+    soft_cap: float | None, logit_scale: float, accumulate_dtype: torch.dtype | None, *, own: torch.dtype
+) -> None:
+    require_kind("logit_scale", logit_scale, Real, "a number")
+    require_kind("soft_cap", 1.0 if soft_cap is None else soft_cap, Real, "a number, or None")
+    require(math.isfinite(logit_scale) and logit_scale != 0, f"logit_scale is {logit_scale}", "finite, not 0")
+    positive = soft_cap is None or (math.isfinite(soft_cap) and soft_cap > 0)
+    require(positive, f"soft_cap is {soft_cap}", "finite and greater than 0, or None")
+    known = accumulate_dtype in (None, own, torch.float32)
+    require(known, f"accumulate_dtype is {accumulate_dtype}", f"{own}, torch.float32 or None")
 
 
 def _check_rows(
@@ -312,6 +271,8 @@ def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int
     somewhere in a kernel.
     """
     require(labels.shape == rows, f"{name} is {list(labels.shape)}", f"{list(rows)}, a label for each row")
+    whole_numbers = not (labels.is_floating_point() or labels.dtype == torch.bool)
+    require(whole_numbers, f"{name} is {labels.dtype}", "ids of tokens: whole numbers")
     valid = labels != NO_LABEL
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     count, wrong_count = map(int, torch.stack((valid.sum(), wrong.sum())).cpu())

@@ -112,7 +112,7 @@ def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def ours(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
-    from lengthwise.evaluation.likelihoods import likelihoods
+    from lengthwise.evaluation.likelihood import likelihoods
 
     prompts = [one.ids for one in asked]
 

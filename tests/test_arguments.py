@@ -18,19 +18,25 @@ from lengthwise import (
     UsageError,
     View,
     WindowDataset,
+    check_rope,
     extend,
     load,
     load_corpus,
     read_recipe,
+    read_results,
     run,
     tokenize,
+    train,
 )
+from lengthwise.evaluation import likelihoods
 from lengthwise.machine import usable_device
-from lengthwise.subjects import Branch, Endpoint, Reading
+from lengthwise.results import parse_results
+from lengthwise.subjects import Branch, Endpoint, Reading, as_model, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import WindowSampler
+from lengthwise.text import TokenDocument, WindowSampler, pack_documents, resolve_bos, sample_windows, view
+from lengthwise.training import plan
 
-VIEW = View(16, offsets=(8, 8))
+VIEW = View(16, offsets=(7, 7))
 IDS = np.arange(4)
 URL = "http://127.0.0.1:9/v1"
 
@@ -45,6 +51,10 @@ def documents() -> Any:
 
 def trainer(*arguments: Any, **more: Any) -> Any:
     return AlignmentTrainer(tiny_llama(), *arguments, **more)
+
+
+def loaded() -> Any:
+    return as_model(pair())
 
 
 DOORS: dict[str, Callable[[], Any]] = {
@@ -78,6 +88,28 @@ DOORS: dict[str, Callable[[], Any]] = {
     "a number as the adapter": lambda: load("tiny-books", adapter=5),  # type: ignore[arg-type]
     "a number as the text": lambda: load_corpus(5),  # type: ignore[arg-type]
     "a number as the recipe": lambda: read_recipe(5),  # type: ignore[arg-type]
+    "a path as the recipe of a training": lambda: train("recipe.yaml", "out"),  # type: ignore[arg-type]
+    "a path as the recipe of a plan": lambda: plan("recipe.yaml"),  # type: ignore[arg-type]
+    "a number as the results": lambda: read_results(5),  # type: ignore[arg-type]
+    "a list as the results": lambda: parse_results([]),  # type: ignore[arg-type]
+    "a name as the subject": lambda: open_model("tiny-books"),  # type: ignore[arg-type]
+    "a name as the model of a check": lambda: check_rope("tiny-books"),
+    "a name as the tokenizer": lambda: tokenize([tiny_text(99)], "gpt2"),
+    "no tokenizer for BOS": lambda: resolve_bos(None, "auto"),
+    "texts as documents": lambda: sample_windows(["a text"], 16),  # type: ignore[list-item]
+    "a sample's seed of -1": lambda: sample_windows(documents(), 16, seed=-1),
+    "a list as a document": lambda: TokenDocument("a", [1, 2]),  # type: ignore[arg-type]
+    "fractions as a document": lambda: TokenDocument("a", IDS + 0.5),
+    "nothing to pack": lambda: pack_documents([], eos_id=1),
+    "a view of -3 tokens": lambda: view(IDS, 0, -3, None),
+    "a view from 1.5": lambda: view(IDS, 1.5, 2, None),  # type: ignore[arg-type]
+    "the name of what is wanted": lambda: Reading(tokens=IDS, want="loss"),  # type: ignore[arg-type]
+    "a branch beyond the text": lambda: Reading(
+        tokens=IDS, branches=[Branch(place=9, tokens=IDS, labels=IDS)]
+    ),
+    "a label beyond the vocabulary": lambda: [*loaded().read([Reading(tokens=IDS, labels=IDS + 10**6)])],
+    "prompts without answers": lambda: likelihoods(loaded(), [[1], [2]], [[[1]]]),
+    "no text at a time": lambda: likelihoods(loaded(), [[1]], [[[1]]], batch_size=0),
     "fractions as tokens": lambda: Reading(tokens=IDS + 0.5),
     "tokens in a list": lambda: Reading(tokens=[1, 2]),  # type: ignore[arg-type]
     "a batch as tokens": lambda: Reading(tokens=IDS[None]),

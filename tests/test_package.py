@@ -89,3 +89,12 @@ def test_the_page_of_versions_is_about_the_dependencies_and_their_bounds() -> No
     assert reasons
     for names, lowest, _ in reasons:
         assert [bounds[name] for name in names.split(", ")] == lowest.split(", ")
+
+
+def test_no_public_name_is_that_of_a_module_beside_it() -> None:
+    """Once the module is imported, the package's name is the module: `evaluation.likelihoods` worked once."""
+    stubs = [*(ROOT / "src").rglob("__init__.pyi")]
+    assert stubs
+    for stub in stubs:
+        beside = {path.stem for path in stub.parent.iterdir() if path.suffix in ("", ".py")}
+        assert not beside & {*re.findall(r" import \w+ as (\w+)$", stub.read_text(), flags=re.MULTILINE)}

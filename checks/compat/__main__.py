@@ -80,7 +80,7 @@ CORE = (
     "tests/alignment",
     "tests/cli/test_measuring.py",
     "tests/cli/test_training.py",
-    "tests/evaluation/test_likelihoods.py",
+    "tests/evaluation/test_likelihood.py",
     "tests/evaluation/test_scoring.py",
     "tests/examples/test_examples.py",
     "tests/measure",

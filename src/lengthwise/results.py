@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import SkipJsonSchema
 
-from lengthwise.errors import UsageError, require_known
-from lengthwise.files import read_json
+from lengthwise.errors import UsageError, require_kind, require_known
+from lengthwise.files import named_path, read_json
 
 if TYPE_CHECKING:
     import pandas
@@ -228,12 +228,13 @@ def _face(name: str) -> Any:
     return import_module(f"lengthwise.report.{name}")
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path | str) -> Results:
     """Read a `results.json`, which is named by itself or by its run folder.
 
     Raises:
         UsageError: not there, not JSON, not this schema, or of another version.
     """
+    path = named_path(path, what="the results")
     file = path / "results.json" if path.is_dir() else path
     return parse_results(
         read_json(file, expected="the results.json of a run folder", finite=True), source=file
@@ -242,6 +243,7 @@ def read_results(path: Path) -> Results:
 
 def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> Results:
     """`read_results` of the plain values of the JSON; `source` names them in errors."""
+    require_kind("results", plain, dict, "the plain values of a results.json")
     version = plain.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(

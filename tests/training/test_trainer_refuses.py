@@ -44,7 +44,9 @@ def test_steps_at_which_a_process_may_have_no_batch_are_refused(
 
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
     rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 8 + [1] * 16} for _ in range(8)]
-    trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(View(16, offsets=(1, 8))))
+    trainer = trainer_for(
+        tiny_llama(), tmp_path, rows, data_collator=PairCollator(View(16, offsets=(1, 8), min_context=7))
+    )
     for batch in trainer.get_train_dataloader():
         # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
         for row in batch["labels"].chunk(2)[0]:
@@ -57,14 +59,14 @@ def test_packed_rows_are_refused_by_the_trainer(data: Any, wrapped: bool, tmp_pa
     # The model takes no seq_lengths, so a Trainer drops them before the collator sees them.
     rows = [{"input_ids": list(range(10, 34)), "seq_lengths": [12, 12]} for _ in range(8)]
     given = data((lambda: rows) if "generator" in data.__name__ else rows)
-    collator = PairCollator(View(16, offsets=(1, 8)))
+    collator = PairCollator(View(16, offsets=(1, 8), min_context=7))
     other = (lambda items: collator(items)) if wrapped else collator
     # A stream that is cut is looked at when the trainer is made.
     with pytest.raises(UsageError, match=r"seq_lengths.*12, 12"):
         trainer_for(tiny_llama(), tmp_path, given, data_collator=other).train()
 
 
-STRETCHES = PairCollator(View(16, offsets=(1, 8)))
+STRETCHES = PairCollator(View(16, offsets=(1, 8), min_context=7))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,10 @@ def test_trl_adds_a_router_loss_by_itself(coefficient: float | None, refused: st
     how = {"max_steps": 1, "logging_steps": 1, "use_cpu": True, "save_strategy": "no", "report_to": "none"}
     how |= {"bf16": False, "max_length": None, versions.checkpointing(): False}
     arguments = trl.SFTConfig(str(tmp_path), router_aux_loss_coef=coefficient, **how)
-    made = {"objective": Objective(alpha=0.3), "data_collator": PairCollator(View(16, offsets=(1, 8)))}
+    made = {
+        "objective": Objective(alpha=0.3),
+        "data_collator": PairCollator(View(16, offsets=(1, 8), min_context=7)),
+    }
     made |= {"train_dataset": Dataset.from_list(rows), "processing_class": tiny_tokenizer()}
     if refused:
         with pytest.raises(UsageError, match=refused):

@@ -267,7 +267,10 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
     "offsets": [
         partial(View, 16, offsets=offsets)
         for offsets in ((-1, 3), (3, 1), (0, 17), (3,), (1, 2, 3), ("1", 3), (0.5, 3), (True, 3))
-    ],
+    ]
+    # No pair, so the term would be 0.
+    + [partial(View, 16, offsets=offsets) for offsets in ((1, 8), (12, 12), (16, 16))]
+    + [partial(View, 16, offsets=(1, 7), min_context=9)],
     "min_context": [partial(View, 16, min_context=least) for least in (-1, 16, 4.0, True)],
 }
 
@@ -280,7 +283,7 @@ def test_what_no_window_has_is_refused_before_it_is_drawn(named: str, made: Call
         made()
 
 
-@pytest.mark.parametrize("least", [None, 0, 3, LENGTH - 1])
+@pytest.mark.parametrize("least", [None, 0, 3, LENGTH - 21])
 def test_the_least_context_is_that_of_the_pairs(least: int | None, documents: list[TokenDocument]):
     def geometries(name: ViewName) -> Iterator[tuple[PairGeometry, PairGeometry]]:
         made = batches(name, documents, min_context=least), batches(name, documents)

@@ -33,7 +33,7 @@ from lengthwise.checkpoints.written_settings import (
     settings_of,
     unread,
 )
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, require, shown
 from lengthwise.text.tokens import other_beginning
 
 
@@ -52,6 +52,8 @@ def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:
     """
     if not isinstance(model, nn.Module):
         # A `LoadedModel`.
+        held = isinstance(getattr(model, "model", None), nn.Module)
+        require(held, f"the model is {shown(model)}", "a causal LM of transformers, or what `load` gives")
         model, adapter = model.model, adapter or model.adapter
     report = _report(model, adapter)
     raise_faults(report["faults"])

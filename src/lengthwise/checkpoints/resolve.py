@@ -165,7 +165,7 @@ def read_config(model: str | ResolvedModel) -> Any:
     """
     from transformers import AutoConfig
 
-    resolved = resolve(model) if isinstance(model, str) else model
+    resolved = model if isinstance(model, ResolvedModel) else resolve(model)
     folder = Path(resolved.location)
     if folder.is_dir() and not (folder / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
@@ -229,7 +229,7 @@ def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    resolved = resolve(model) if isinstance(model, str) else model
+    resolved = model if isinstance(model, ResolvedModel) else resolve(model)
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments, **more)

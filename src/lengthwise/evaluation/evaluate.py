@@ -190,7 +190,7 @@ class Evaluation(Measurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
         """The score of each question, with its reply or likelihoods."""
-        from lengthwise.evaluation.likelihoods import likelihoods
+        from lengthwise.evaluation.likelihood import likelihoods
 
         questions: list[Question] = [item.content for item in items]
         prompts = [question.ids for question in questions]

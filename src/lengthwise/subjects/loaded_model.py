@@ -24,7 +24,7 @@ from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.checkpoints.probe import differs, probe_tokens
 from lengthwise.checkpoints.written_settings import rounded_weights
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require_kind
 from lengthwise.machine import whole, whole_tensor
 from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
@@ -253,6 +253,9 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
     Raises:
         UsageError, MissingError: as `load`, `Endpoint` or `LlamaCpp`.
     """
+    require_kind(
+        "the subject", subject, Subject, "Subject(model=NAME, ...); weights alone come from lengthwise.load"
+    )
     if subject.kind == "llama.cpp":
         from lengthwise.subjects.llama_cpp import LlamaCpp
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Required, TypedDict, 
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import UsageError, shown
+from lengthwise.errors import UsageError, require_kind, shown
 from lengthwise.settings import Subject
 
 if TYPE_CHECKING:
@@ -152,6 +152,12 @@ class Reading:
 
     def __post_init__(self) -> None:
         _check_ids(self)
+        require_kind("what is wanted of a reading", self.want, Want, "Want.LOSS, Want.NEXT or Want.ROWS")
+        if beyond := [each.place for each in self.branches if not 0 <= each.place <= len(self.tokens)]:
+            raise UsageError(
+                f"a branch begins after {beyond[0]} tokens of a text of {len(self.tokens)}",
+                expected=f"a place in 0 .. {len(self.tokens)}",
+            )
 
 
 def _check_ids(read: Reading | Branch) -> None:

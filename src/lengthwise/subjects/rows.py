@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits, chunk_rows, locating_bad_logits, require_finite
+from lengthwise.errors import require
 
 
 @dataclass(eq=False)
@@ -78,7 +79,16 @@ class Rows:
         given = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, dtype=np.int64))
         targets, begin = given.to(self.device), len(self) - len(given) if first is None else first
 
+        least, most = map(int, given.aminmax()) if len(given) else (0, 0)
+
         def losses(logits: Tensor, rows: slice) -> Tensor:
+            # Of -100 torch gives 0.
+            size = logits.shape[-1]
+            require(
+                least >= 0 and most < size,
+                f"tokens {least} to {most} are to be predicted",
+                f"0 to {size - 1}",
+            )
             own = targets[rows.start - begin : rows.stop - begin]
             return torch.nn.functional.cross_entropy(logits, own, reduction="none")
 

@@ -201,7 +201,7 @@ TextLike = str | Path | Corpus | Sequence[str]
 
 
 def load_corpus(
-    spec: str,
+    spec: Path | str,
     *,
     split: Split | None = None,
     text_field: str = "text",
@@ -235,7 +235,8 @@ def load_corpus(
         skip_unreadable=skip_unreadable,
         text_tokens=text_tokens,
     )
-    path, embedded = named_path(spec, what="the text"), _embedded(spec)
+    path, spec = named_path(spec, what="the text"), str(spec)
+    embedded = _embedded(spec)
     if embedded is not None:
         how.check_used(spec, "an embedded text", {"split"})
         wanted: Split = split or "test"

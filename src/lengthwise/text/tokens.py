@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import LengthwiseError, UsageError, require_known
+from lengthwise.errors import LengthwiseError, UsageError, require, require_known, shown
 from lengthwise.files import build_once, cache_dir
 from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
@@ -36,10 +36,16 @@ _DOCUMENTS = 32
 
 @dataclass(frozen=True)
 class TokenDocument:
-    """The token ids of one document, without special tokens."""
+    """The token ids of one document, without special tokens. UsageError unless they are a row of whole numbers."""
 
     id: str
     ids: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        row = isinstance(self.ids, np.ndarray) and self.ids.ndim == 1 and self.ids.dtype.kind in "iu"
+        require(
+            row, f"the ids of document {self.id} are {shown(self.ids)}", "np.array([...], dtype=np.int32)"
+        )
 
 
 class MoreText(Exception):
@@ -225,8 +231,18 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         for passing in ("truncation", "padding"):
             state.pop(passing, None)
     else:
+        _check_tokenizer(tokenizer)
         state = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab()}
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _check_tokenizer(tokenizer: Any) -> None:
+    is_one = hasattr(tokenizer, "get_vocab")
+    require(
+        is_one,
+        f"the tokenizer is {shown(tokenizer)}",
+        "one of transformers: AutoTokenizer.from_pretrained(...)",
+    )
 
 
 def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
@@ -236,6 +252,7 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
         UsageError: an unknown setting, or "always" with a tokenizer that has no BOS token.
     """
     require_known(setting, get_args(Bos), "unknown bos")
+    _check_tokenizer(tokenizer)
     bos_id = tokenizer.bos_token_id
     if setting == "always" and bos_id is None:
         raise UsageError(

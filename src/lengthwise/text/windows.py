@@ -14,8 +14,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.errors import UsageError, require_integer, require_kind
-from lengthwise.text.tokens import MoreText, TokenDocument
+from lengthwise.errors import UsageError, require, require_integer, require_kind
+from lengthwise.text.tokens import MoreText, TokenDocument, TokenDocuments
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def sample_windows(
     """
     if count is not None:
         require_integer("the number of windows", count, low=1, unit="windows")
+    _check(documents, seed)
     longest = max((len(document.ids) for document in documents), default=0)
     more = getattr(documents, "more", False)
     if more and longest < length:
@@ -84,6 +85,13 @@ def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]
     return phase + length * rng.permutation(slots)
 
 
+def _check(documents: Sequence[TokenDocument], seed: int) -> None:
+    require_integer("seed", seed, low=0, unit="a seed")
+    # Of a text that was tokenized all are documents; it may have 300,000.
+    for each in () if isinstance(documents, TokenDocuments) else documents:
+        require_kind("a document", each, TokenDocument, "token documents: tokenize(text, tokenizer)")
+
+
 def check_length(documents: Sequence[TokenDocument], length: int, longest: int) -> None:
     """Raise UsageError unless a document, of which the longest has so many tokens, holds a window of this length."""
     require_integer("the length of windows", length, low=1)
@@ -102,7 +110,9 @@ def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) 
     BOS replaces a token, so row r of a view is always token start + r, and the rows of two views of the same tokens
     correspond with and without BOS.
     """
-    if start < 0 or start + length > len(ids):
+    require_integer("start", start, low=0)
+    require_integer("length", length, low=0)
+    if start + length > len(ids):
         raise UsageError(f"a view of tokens {start} to {start + length} of a text of {len(ids)} tokens")
     tokens = np.array(ids[start : start + length], dtype=np.int64)
     if bos_id is not None and length > 0:
@@ -117,9 +127,7 @@ class WindowSampler:
     """
 
     def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0) -> None:
-        require_integer("seed", seed, low=0, unit="a seed")
-        for each in documents:
-            require_kind("a document", each, TokenDocument, "token documents: tokenize(text, tokenizer)")
+        _check(documents, seed)
         self.documents = documents
         self.seed = seed
         self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
@@ -151,6 +159,10 @@ def pack_documents(
             "packing needs an EOS token, and the tokenizer has none", fix="train without packing"
         )
     require_integer("eos_id", eos_id, low=0, unit="a token")
+    _check(documents, seed)
+    require(
+        len(documents) > 0, "there are no documents to pack", "token documents: tokenize(text, tokenizer)"
+    )
     parts: list[NDArray[np.int32]] = []
     for index in np.random.default_rng([seed, 3]).permutation(len(documents)):
         parts += [documents[index].ids, np.array([eos_id], dtype=np.int32)]

@@ -9,7 +9,7 @@ import torch
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.checkpoints.hidden import parameter_counts, unwrap
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
-from lengthwise.errors import MissingError, require
+from lengthwise.errors import MissingError, require, require_kind
 from lengthwise.machine import process_count
 from lengthwise.measure.runner import plan_run
 from lengthwise.settings import Subject
@@ -51,6 +51,7 @@ def plan(recipe: Recipe, *, devices: int | None = None) -> dict[str, Any]:
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
+    require_kind("the recipe", recipe, Recipe, "a Recipe, or read_recipe(PATH)")
     count = process_count() if devices is None else devices
     require(count >= 1, f"devices is {count}", "1 or more")
     tokens = recipe.batch.size * sum(recipe.objective.reads) * recipe.length

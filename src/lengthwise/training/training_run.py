@@ -18,7 +18,7 @@ from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.hidden import parameter_counts
 from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
-from lengthwise.errors import Interrupted, LengthwiseError, require_known
+from lengthwise.errors import Interrupted, LengthwiseError, require_kind, require_known
 from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.progress import progress
@@ -56,6 +56,7 @@ def train(recipe: Recipe, out: Path | str, *, resume: bool = False, overwrite: b
         LengthwiseError: a loss or gradient is NaN or infinite, or a file cannot be written. The checkpoints stay.
         Interrupted: Ctrl-C; the checkpoints stay, and `partial` has the results so far.
     """
+    require_kind("the recipe", recipe, Recipe, "a Recipe, or read_recipe(PATH)")
     if not is_main_process():
         return _train(recipe, Path(out), None, resume=resume)
     with RunFolder(

@@ -129,6 +129,12 @@ class View:
             require(in_order, f"offsets {offsets}", f"0 <= first <= last <= {length}")
         if min_context is not None:
             require_integer("min_context", min_context, low=0, high=length - 1)
+        if offsets is not None:
+            last = length - least_context(name, length, min_context) - 1
+            pairless = (
+                f"offsets {offsets}: windows of {length} tokens that begin {offsets[1]} apart have no pair"
+            )
+            require(offsets[1] <= last, pairless, f"offsets within 0 to {last}, or a smaller min_context")
         kind = options_of(plant_repeat) if name == "repeat" else Settings
         self.options = dict(checked(kind, options or {}, source=f"the options of {name} views"))
         self.length, self.name, self.positions = length, name, positions

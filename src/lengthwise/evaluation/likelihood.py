@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lengthwise.errors import require, require_integer
 from lengthwise.measure.measurement import in_groups
 from lengthwise.subjects import Branch, Predictor, Reading, naming_bad_logits
 from lengthwise.subjects.reading import Tokens
@@ -25,6 +26,14 @@ def likelihoods(
     answer is empty. UsageError for more tokens than the model has positions, NonFiniteLogits for NaN or infinite
     logits.
     """
+    require(
+        len(prompts) == len(answers),
+        f"{len(prompts)} prompts have {len(answers)} lists of answers",
+        "one each",
+    )
+    require_integer("batch_size", batch_size, low=1, unit="texts")
+    if not any(answers):
+        return [[] for _ in answers]
     pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
     rows = [(*prompt, *answer[:-1]) for prompt, answer in pairs]
     labels = [np.array(answer) for _, answer in pairs]

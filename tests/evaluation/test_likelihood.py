@@ -9,7 +9,7 @@ import torch
 
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.likelihoods import likelihoods
+from lengthwise.evaluation.likelihood import likelihoods
 from lengthwise.subjects import LoadedModel
 from lengthwise.subjects.reading import Tokens
 from tests.architectures import tiny_model

@@ -93,6 +93,8 @@ VALUES = {
     f"measure {{model}} {M} --overwrite": (2, "--out"),
     f"measure {{model}} {M} --out run --resume --overwrite": (2, "exclude each other"),
     **{f"limit {{model}} {TEXT} --tolerance {number}": (2, "tolerance") for number in ("nan", "inf")},
+    # Before any is made up.
+    f"eval {{model}} needle_single --samples {10**12} --dry-run": (2, "samples", "1000000"),
     "eval {model} niddle": (2, "'needle'"),
     "eval {model} needle --story x": (2, "--stories"),
     # Given at its default, but given.

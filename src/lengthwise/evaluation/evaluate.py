@@ -63,7 +63,7 @@ class Evaluation(Measurement):
         tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Parameter(metavar="PERCENT")
     ] = (0.0, 25.0, 50.0, 75.0, 100.0)
     """Positions of the answer in per cent of the context."""
-    samples: Count | None = None
+    samples: Annotated[Count, Le(1_000_000)] | None = None
     """Samples at each length and depth (default 10), or rows of a data set (default all)."""
     data: str | None = None
     """Folder of LongBench's jsonl files (default: the hub)."""

@@ -83,7 +83,9 @@ def check_attention(name: str) -> None:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     if "/" not in name:
-        require_known(name, ["eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()], "unknown attention")
+        # Of "paged|sdpa" the part that computes.
+        known = ["eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()]
+        require_known(name.rpartition("|")[2], known, "unknown attention")
 
 
 def check_adapter(name: str) -> None:

@@ -146,6 +146,9 @@ def test_the_query_scale_of_eabf() -> None:
         ("eabf", {"skip_layers": -1}, "skip_layers is -1"),
         ("llama3", {"low_freq_factor": 5.0}, "high_freq_factor = 4.0"),
         ("clex", {"step": 0.0}, "step is 0.0"),
+        # 3e30 steps of the solver; a layer of 1e30 rows.
+        ("clex", {"step": 1e-30}, "step is 1e-30"),
+        ("clex", {"param_factor": 1e30}, "param_factor is 1e"),
         ("clex", {"activation": "relu"}, "unknown key 'activation'"),
         ("pi", {"factor": 2.0}, "unknown key 'factor'"),
         ("longrope", {}, "no long_factor"),

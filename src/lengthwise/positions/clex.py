@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import Annotated
 
 import torch
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from lengthwise.positions.rope import Rope, ScaledRope, ntk_base
-from lengthwise.settings import Finite, Positive
+from lengthwise.settings import Finite
 
 
 def clex(
-    rope: Rope, *, param_factor: Positive = 1.0, step: Annotated[Finite, Gt(0), Le(1)] = 0.25
+    rope: Rope,
+    *,
+    param_factor: Annotated[Finite, Gt(0), Le(1024)] = 1.0,
+    step: Annotated[Finite, Ge(0.001), Le(1)] = 0.25,
 ) -> ScaledRope:
     """Frequencies that solve a learned differential equation in t, the length of the input in units of L0.
 

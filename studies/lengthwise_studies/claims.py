@@ -241,16 +241,18 @@ def tally(tables: Iterable[Table]) -> list[str]:
 
 def by_term(judged: Iterable[Judged]) -> str:
     """A sentence on the verdicts by what each claim says of the term; "" of claims that say nothing of it."""
-    counts = {term: Counter[str]() for term in (HELPS, HARMLESS, HARMS)}
+    counts = {term: Counter[str]() for term in (HELPS, HARMLESS, HARMS, OTHER)}
     for one in judged:
-        if one.claim.term in counts:
-            counts[one.claim.term][one.verdict] += 1
+        counts[one.claim.term][one.verdict] += 1
+    if not any(own for term, own in counts.items() if term != OTHER):
+        return ""
     said = [
-        f"that {term}, " + ", ".join(f"{own[name]} {name}" for name in VERDICTS if own[name])
+        f"{'' if term == OTHER else 'that '}{term}, "
+        + ", ".join(f"{own[name]} {name}" for name in VERDICTS if own[name])
         for term, own in counts.items()
         if own
     ]
-    return f"By what a claim says of the term: {'; '.join(said)}." if said else ""
+    return f"By what a claim says of the term: {'; '.join(said)}."
 
 
 def rules_table(claims: Iterable[Claim], caption: str = "The rule of each claim") -> Table:

@@ -11,6 +11,8 @@ from lengthwise.report.html import render_page
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import arm_after
+from lengthwise_studies.claims import by_term, judge
+from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import PLAIN, SCE, UNTRAINED
 from lengthwise_studies.paper.sizes import LAPTOP
@@ -122,6 +124,14 @@ def test_the_lead_counts_help_and_harm_apart() -> None:
     [lead] = TABLES["table4"].sections(_run("table4"), Path())[0].paragraphs
     assert lead.endswith(
         "By what a claim says of the term: that it helps, 2 reproduced, 6 not run; that it harms, 7 not run."
+    )
+
+
+def test_the_lead_leaves_no_claim_out() -> None:
+    judged = judge(TABLES["ranges"].claims, Measured(rows=[]), LAPTOP)
+    assert (
+        by_term(judged)
+        == "By what a claim says of the term: that it helps, 1 not run; something else, 3 not run."
     )
 
 

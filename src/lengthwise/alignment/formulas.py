@@ -26,17 +26,16 @@ def log_probabilities(logits: Tensor) -> Tensor:
     return logits.log_softmax(dim=-1)
 
 
-def _both(logits_p: Tensor, logits_q: Tensor) -> tuple[Tensor, Tensor]:
-    """Both log softmax. UsageError if the shapes differ: one of [..., 1] would be taken for a vocabulary of ones."""
+def _check_shapes(logits_p: Tensor, logits_q: Tensor) -> None:
+    """UsageError if they differ: one of [..., 1] would be taken for a vocabulary of ones."""
     shapes = f"the logits are {list(logits_p.shape)} and {list(logits_q.shape)}"
     require(logits_p.shape == logits_q.shape, shapes, "one shape [..., V]")
-    return log_probabilities(logits_p), log_probabilities(logits_q)
 
 
 def cross_entropy(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """H(p, q) = -sum_v p_v log q_v: [..., V] twice -> [...], nats. The first argument is the target."""
-    log_p, log_q = _both(logits_p, logits_q)
-    return -(log_p.exp() * log_q).sum(dim=-1)
+    _check_shapes(logits_p, logits_q)
+    return -(log_probabilities(logits_p).exp() * log_probabilities(logits_q)).sum(dim=-1)
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -46,7 +45,8 @@ def entropy(logits: Tensor) -> Tensor:
 
 def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """KL(p||q) = sum_v p_v (log p_v - log q_v): [..., V] twice -> [...], nats."""
-    log_p, log_q = _both(logits_p, logits_q)
+    _check_shapes(logits_p, logits_q)
+    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
 
@@ -69,7 +69,8 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor) -> Tensor:
 
     For p close to q it is an eighth of `jeffreys`.
     """
-    log_p, log_q = _both(logits_p, logits_q)
+    _check_shapes(logits_p, logits_q)
+    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return ((log_p.exp() * (log_p - log_m)).sum(dim=-1) + (log_q.exp() * (log_q - log_m)).sum(dim=-1)) / 2
 

@@ -101,8 +101,8 @@ def alignment_loss(
 
     Raises:
         UsageError: views and labels that do not fit together, a head weight sharded by FSDP1 or ZeRO-3, a label
-            outside the vocabulary, a geometry of another length; a second backward pass, a second derivative,
-            forward-mode AD, a torch.func transform.
+            outside the vocabulary, a geometry of another length, a number or dtype that nothing can be computed
+            with; a second backward pass, a second derivative, forward-mode AD, a torch.func transform.
 
     Warns:
         UserWarning: "sce" or "entropy" with alpha of `Objective.sharpening_limit` or more.

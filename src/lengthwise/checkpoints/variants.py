@@ -95,23 +95,24 @@ def check_adapter(name: str) -> None:
         if looks_like_path(name):
             raise MissingError(f"there is no adapter folder {name}", fix="check the path")
         resolve_hub(name, None, what="adapter", file="adapter_config.json")
-    elif not (folder / "adapter_config.json").is_file():
+        return
+    missing = [file for file in ("adapter_config.json", "adapter_model.*") if not [*folder.glob(file)]]
+    if missing:
         raise MissingError(
-            f"the adapter {name} has no adapter_config.json",
+            f"the adapter {name} has no {missing[0].replace('*', 'safetensors')}",
             expected="a folder that PEFT's save_pretrained wrote",
+            fix="save it again",
         )
 
 
 def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
-    """The model with a saved PEFT adapter.
+    """The model with a saved PEFT adapter, of which `check_adapter` has looked for the files.
 
-    MissingError if there is none, a file of it is damaged, or PEFT is missing; UsageError if it is of another model:
+    MissingError if a file of it is damaged, or PEFT is missing; UsageError if it is of another model:
     it has tensors without a place, or too few.
     """
     need("peft")
     folder, base = Path(adapter).expanduser(), {*map(id, model.parameters())}
-    if (folder / "adapter_config.json").is_file() and not [*folder.glob("adapter_model.*")]:
-        raise MissingError(f"the adapter {adapter} has no adapter_model.safetensors", fix="save it again")
     try:
         with quiet_transformers():
             from peft import PeftModel

@@ -54,7 +54,7 @@ def unknown_cost(model: str) -> dict[str, Any] | None:
 
 
 def unknown_cost_of(sides: Sequence[Subject]) -> dict[str, Any] | None:
-    """`unknown_cost` of the first of several subjects that has one; raises if a device or an adapter is not there."""
+    """`unknown_cost` of the first of several subjects that has one; raises for what no run could load."""
     for side in sides:
         if side.kind == "weights":
             usable_device(side.device)

@@ -17,7 +17,7 @@ from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
 from lengthwise.checkpoints.saving import check_whole_weights, new_folder, save_whole
 from lengthwise.checkpoints.stored_weights import is_4bit
-from lengthwise.checkpoints.variants import add_saved_adapter
+from lengthwise.checkpoints.variants import add_saved_adapter, check_adapter
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path, read_json
 from lengthwise.runs import finished_results
@@ -59,6 +59,7 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
     # Neither the sampled positions nor the attention of training change the saved weights.
     recipe = recipe.model_copy(update={"shifted_sparse": None, "device": "cpu"})
     whole = recipe.model_copy(update={"quantize": None, "precision": "float32"})
+    check_adapter(str(adapter))
     loaded = load_for_training(whole)
     trained = loaded if recipe == whole else load_for_training(recipe)
     _check_base(run, recipe, trained)

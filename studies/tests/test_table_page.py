@@ -16,6 +16,8 @@ from lengthwise_studies.paired_claims import Measured
 from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import PLAIN, SCE, UNTRAINED
 from lengthwise_studies.paper.sizes import LAPTOP
+from lengthwise_studies.paper.table_page import what_was_run
+from lengthwise_studies.real.study import FULL, REAL
 
 LOSSES = {PLAIN: 2.0, SCE: 1.9}
 
@@ -161,3 +163,9 @@ def test_every_table_fits_the_page(name: str) -> None:
     run = first.tables[0]
     ours = TABLES[name].label.startswith("Ours")
     assert ("the paper" in run.columns) == (not ours or name == "twenty")
+
+
+def test_an_extension_of_ours_is_not_said_to_be_the_papers() -> None:
+    results = Results(kind=REAL.name, model_name="tiny", config={"size": FULL.to_dict()}, rows=[])
+    said = _cells(what_was_run(REAL, results, FULL))["extension"]
+    assert (said["the paper"], said["ours"]) == ("CLEX to 16T", "YaRN to 4T; CLEX to 4T")

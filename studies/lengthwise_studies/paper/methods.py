@@ -20,7 +20,7 @@ class Adjustment:
     """One way to extend a model, by the paper's name; the recipe that trains it names the source of each value.
 
     The untrained arm has its rope method. `longer`: windows of 2T (Sec. 5.2) instead of T (Sec. 5.1). `own_rate`: an
-    adapter with the size's learning rate for one, where it has one.
+    adapter with the size's learning rate for one, where it has one. `ours`: not one of the paper's.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Adjustment:
     method: str | None
     longer: bool = False
     own_rate: bool = False
+    ours: bool = False
 
     def window(self, size: Size) -> int:
         """L: tokens of a training window."""

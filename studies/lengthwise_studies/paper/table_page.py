@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
         ("pretraining", "", each(pretraining)),
         (
             "extension",
-            *("; ".join(dict.fromkeys(_extension(one, of) for one in table.settings)) for of in both),
+            _extensions((one for one in table.settings if not one.adjustment.ours), both[0]),
+            _extensions(table.settings, size),
         ),
         (
             "fine-tuning",
@@ -145,8 +146,9 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
     return Table(columns=[*columns], rows=lines)
 
 
-def _extension(setting: Setting, size: Size) -> str:
-    return f"{setting.adjustment.name} to {setting.adjustment.factor(size):g}T"
+def _extensions(settings: Iterable[Setting], size: Size) -> str:
+    own = [one.adjustment for one in settings]
+    return "; ".join(dict.fromkeys(f"{one.name} to {one.factor(size):g}T" for one in own))
 
 
 def beside_the_paper(table: PaperTable, results: Results, size: Size) -> Table:

@@ -18,7 +18,7 @@ from lengthwise_studies.paper.statements import Setting, claim
 
 LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
 """The agreement alone with CLEX, whose windows disagree most: it begins at 0.5 to 0.9 nats, as 10 does with YaRN."""
-_YARN = Adjustment(name="YaRN", recipe="smollm2-lora", method="yarn")
+_YARN = Adjustment(name="YaRN", recipe="smollm2-lora", method="yarn", ours=True)
 ON_CLEX = Setting(name="CLEX x4", adjustment=CLEX, arms=(*CONTROLLED[:4], LIGHTER))
 ON_YARN = Setting(name="YaRN x4", adjustment=_YARN)
 """CLEX is the paper's, at T; YaRN is ours, and its training is settled in the few steps of this run."""

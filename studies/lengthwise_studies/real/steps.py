@@ -1,0 +1,75 @@
+"""What the term costs a real model after 50 and after 200 steps, on windows that a CPU trains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lengthwise_studies.claims import HARMLESS, Claim
+from lengthwise_studies.paired_claims import Paired
+from lengthwise_studies.paper.methods import CONTROLLED
+from lengthwise_studies.paper.paper_table import PaperTable
+from lengthwise_studies.paper.sizes import STEPS, loss
+from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.real.study import FULL, ON_YARN, REAL
+from lengthwise_studies.skeleton import Study
+
+_SHORT = Setting(name="YaRN x4, L = T/8", adjustment=ON_YARN.adjustment, arms=CONTROLLED[:3])
+
+
+def _harmless(times: float, steps: int) -> Claim[Paired]:
+    says = f"the term does not degrade the perplexity at {times:g}T after {steps} steps"
+    return claim(
+        "Rebuttal, within T",
+        says,
+        loss(times),
+        "not higher",
+        of=_SHORT,
+        paper="no number of this many tokens",
+        term=HARMLESS,
+        steps=steps,
+    )
+
+
+# Half an hour for an arm and seed on one core; windows of T would be ten hours.
+_SIZE = replace(
+    FULL,
+    window=1024,
+    steps=STEPS,
+    followed=(50,),
+    lengths=(0.125, 0.25),
+    distances=(1 / 16,),
+    samples=(8, 20, 2),
+    question_lengths=(),
+    changes=(*FULL.changes, "save_every=50"),
+    cards=None,
+)
+REAL_STEPS = PaperTable(
+    name="real-steps",
+    in_study="real-geometry",
+    label="SmolLM2-135M, windows of T/8",
+    title="Does the cost to a real model change from 50 to 200 steps?",
+    shows="SmolLM2-135M with LoRA on windows of 1,024 tokens, an eighth of its T. The paper trains for 200 steps and "
+    "reports 50 too.",
+    settings=(_SHORT,),
+    claims=tuple(_harmless(times, steps) for times in _SIZE.lengths for steps in (50, STEPS)),
+    follows=True,
+    sizes={
+        "default": _SIZE,
+        "smoke": replace(
+            _SIZE,
+            model="tiny-books",
+            trained=128,
+            window=32,
+            steps=4,
+            seeds=1,
+            samples=(2, 2, 2),
+            distances=(0.5,),
+        ),
+    },
+)
+STUDY = Study(
+    title=REAL.title,
+    parts=(REAL.part(), REAL_STEPS.part("parts/steps")),
+    lead=(f"{REAL.shows} Below: windows of 1,024 tokens, after 50 and after 200 steps.",),
+    takes=("seeds", "steps", "data"),
+)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,51 @@ def test_kept_are_the_numbers_of_tables_and_no_folders_of_the_machine(tmp_path):
     assert kept.provenance == {"command": ["lengthwise"], "model": {"source": "m", "dtype": "a/b"}}
     with pytest.raises(UsageError):
         kept_run(tmp_path, "table4-laptop")
+
+
+def test_of_an_earlier_training_stays_what_claims_read(tmp_path):
+    row = Row(model="m", task="perplexity", metric="loss", value=3.0, length=2 * LAPTOP.trained, seed=0)
+    results_folder(tmp_path).mkdir(parents=True)
+    steps = LAPTOP.to_dict() | {"steps": 7}
+
+    def trained(started: str, value: float, size: dict[str, Any]) -> None:
+        rows = [replace(row, arm="SCE 0.1")]
+        for seed in range(3):
+            difference = replace(row, arm="SCE 0.1", reference="plain CE", value=value + seed, seed=seed)
+            other = replace(difference, task="misalignment", metric="jeffreys", length=LAPTOP.window)
+            rows += [difference, other]
+        run = Results(kind="table4", model_name="m", config={"size": size}, rows=rows)
+        run.provenance = {"started": started, "commit": "c", "command": ["lengthwise"]}
+        (tmp_path / "results.json").write_text(run.to_json())
+        keep(tmp_path, tmp_path, "laptop")
+
+    def kept() -> dict[str, tuple[str, list[float | None]]]:
+        return {
+            name: (run.variant, [one.value for one in run.results.rows if one.seed == 0])
+            for name, run in kept_runs(results_folder(tmp_path)).items()
+        }
+
+    # The same run, kept once more, is no other training; one of other steps is not pooled with it.
+    for started, value, size in (
+        ("monday", 0.1, steps),
+        ("tuesday", 0.5, LAPTOP.to_dict()),
+        ("tuesday", 0.5, LAPTOP.to_dict()),
+    ):
+        trained(started, value, size)
+        assert kept() == {"table4-laptop": ("", [3.0, value, value])}
+    trained("friday", 0.7, LAPTOP.to_dict())
+    assert kept() == {
+        "table4-laptop": ("", [3.0, 0.7, 0.7]),
+        "table4-laptop-again": (BEFORE, [0.5]),
+    }
+    before = kept_run(tmp_path, "table4-laptop-again")
+    assert before.provenance == {"started": "tuesday", "commit": "c"}
+    trained("sunday", 0.9, LAPTOP.to_dict())
+    assert {name: values for name, (_, values) in kept().items()} == {
+        "table4-laptop": [3.0, 0.9, 0.9],
+        "table4-laptop-again": [0.5],
+        "table4-laptop-again-again": [0.7],
+    }
 
 
 def test_runs_share_the_arms_whose_numbers_are_equal(tmp_path):

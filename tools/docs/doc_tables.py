@@ -12,8 +12,9 @@ The card of the README is drawn again too (`cards`).
 
 `python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
 `studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
-from that of the plain scale. `keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in
-`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs.
+from that of the plain scale. Of an earlier training of the same table stays what claims read (`BEFORE`).
+`keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in `studies/results/tables/`.
+`pictures FOLDER RUN...` draws the answers by depth of kept runs.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, fitted
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, read_results
-from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
+from tools.docs.kept_results import BEFORE, add_run, kept_run, kept_runs, results_folder, used_rows
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 _CODE = re.compile(r"(<!-- code: (\S+) as (\S+) -->\n).*?(<!-- end of code -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
+# What is told of a training whose rows are cut.
+_OF_BEFORE = ("packages", "commit", "python", "processor", "started")
 
 
 def _from(module: str) -> Any:
@@ -161,8 +164,33 @@ def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
         results, rows=used_rows(results, show), provenance=_shortened(_without_folders(results.provenance))
     )
     name = f"{results.kind}-{scale}" if scale else results.kind
+    before = kept_runs(results_folder(root))
+    earlier = _trained_before(before[name].results, kept) if name in before else None
+    # The new one first: the earlier would share what it has with its own rows, and all of them would stay.
     add_run(target, name, kept, scale=scale, variant=variant)
+    if earlier is not None:
+        while name in before:
+            name += "-again"
+        add_run(target, name, earlier, scale=scale, variant=BEFORE)
     return target
+
+
+def _trained_before(earlier: Results, results: Results) -> Results | None:
+    """The differences that claims read of an earlier training of the same arms; None if `results` are of the same."""
+    from lengthwise_studies.paper.all_tables import TABLES
+    from lengthwise_studies.paper.sizes import Size
+
+    table = TABLES.get(results.kind)
+    began = [one.provenance.get("started") for one in (earlier, results)]
+    if table is None or began[0] == began[1]:
+        return None
+    one, other = (table.trainings(Size.of(each.config["size"])) for each in (earlier, results))
+    if one != other:
+        return None
+    rows = used_rows(earlier, lambda of: [judged.found for judged in table.judged(of)])
+    provenance = {name: earlier.provenance[name] for name in _OF_BEFORE if name in earlier.provenance}
+    rows = [row for row in rows if row.reference is not None]
+    return replace(earlier, rows=rows, notes=[], provenance=provenance)
 
 
 def _file(kind: str, scale: str) -> str:

@@ -109,6 +109,7 @@ def add_run(path: Path, name: str, results: Results, *, scale: str = "", variant
     numbers: Numbers = {}
     shown = {one: run | {"shows": _shared(numbers, one, of)} for one, (run, of) in runs.items()}
     atomic_write_text(path, _text(shown, numbers))
+    kept_runs.cache_clear()
 
 
 Numbers = dict[str, dict[tuple[Any, ...], dict[str, Any]]]

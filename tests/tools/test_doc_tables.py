@@ -18,7 +18,7 @@ from tools.docs.task_tables import answers_by_depth
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(results_folder(ROOT).glob("*.json"))
-_OLD_TABLES = (1, 10)
+_OLD_TABLES = (1,)
 OLD = {"table4-laptop-1e-3", "table7-laptop-smollm2", *(f"table{number}-laptop" for number in _OLD_TABLES)}
 OLD |= {"twenty-laptop"}
 """Runs from before results named their commit and held the losses of every arm."""

@@ -27,7 +27,6 @@ from lengthwise_studies.paper.tables import ALL_TOKENS, BETTER_BY, RANGES
 _ABF = Setting(name="EABF", adjustment=EABF)
 _CREAM = Setting(name="CREAM", adjustment=CREAM)
 _CREAM_ABF = Setting(name="CREAM on EABF", adjustment=CREAM_EABF)
-_MIDDLE = {"smoke": 128, "laptop-smollm2": 512}
 CREAM_TABLE = PaperTable(
     name="cream",
     label="Rebuttal, CREAM",
@@ -55,7 +54,7 @@ CREAM_TABLE = PaperTable(
     ),
     # The paper's 100 of 200 steps, on windows in which CREAM's head and tail leave a middle.
     sizes={
-        name: replace(size, steps=max(2, size.steps // 2), window=_MIDDLE.get(name, size.window))
+        name: replace(size, steps=max(2, size.steps // 2), window=max(128, size.window))
         for name, size in SIZES.items()
     },
 )
@@ -140,9 +139,6 @@ WITHIN_TABLE = PaperTable(
     "no degradation, so that much is allowed here.",
     settings=(Setting(adjustment=CLEX),),
     claims=tuple(map(within, _WITHIN)),
-    # The paper's lengths, where the scale can measure them.
-    sizes={
-        name: size if name == "laptop-smollm2" else replace(size, lengths=(0.25, 0.5, 1))
-        for name, size in SIZES.items()
-    },
+    # The paper's lengths.
+    sizes={name: replace(size, lengths=(0.25, 0.5, 1)) for name, size in SIZES.items()},
 )

@@ -176,7 +176,7 @@ _CPU = ("precision=float32", "gradient_checkpointing=false", "data.packing=false
 # At 1e-3 plain fine-tuning raised the loss of an extended tiny-books by 0.06 nats at T and 0.23 at 4T, at 1e-4 by
 # 0.006 and -0.007 (one pretraining).
 _SMALL_RATE = (*_CPU, "optimizer.learning_rate=1.0e-4")
-_LORA = (
+SHORT_LORA = (
     *_CPU,
     "precision=bfloat16",
     "optimizer.learning_rate=3.0e-4",
@@ -185,6 +185,7 @@ _LORA = (
     "adapter.target_modules=[q_proj,k_proj,v_proj,o_proj]",
     "adapter.modules_to_save=[]",
 )
+"""Of the recipes, where LoRA trains on few tokens."""
 
 LAPTOP = Size(
     model="tiny-books",
@@ -215,16 +216,16 @@ SMOKE = replace(
 SMOLLM2 = Size(
     model="smollm2-135m",
     trained=8192,
-    window=256,
-    factor=2,
-    steps=60,
+    # Half an hour a training on one core. Windows of T would be ten hours.
+    window=1024,
+    steps=STEPS,
+    followed=(50,),
     batch=1,
-    lengths=(0.125, 2),
+    corpora={"books": "books-21"},
+    lengths=(0.125, 1, 2),
     distances=(0.0625, 0.5),
-    samples=(8, 2, 2),
-    question_lengths=(0.25,),
-    questions=6,
-    changes=_LORA,
+    samples=(8, 12, 2),
+    changes=(*SHORT_LORA, "save_every=50"),
 )
 _ONE_CORPUS = {"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"}
 # The hub has no more of RedPajama-Book than this sample of it:

@@ -8,9 +8,9 @@ from lengthwise_studies.claims import HARMLESS, Claim
 from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import CONTROLLED
 from lengthwise_studies.paper.paper_table import PaperTable
-from lengthwise_studies.paper.sizes import STEPS, loss
+from lengthwise_studies.paper.sizes import SIZES, STEPS, loss
 from lengthwise_studies.paper.statements import Setting, claim
-from lengthwise_studies.real.study import FULL, ON_YARN, REAL
+from lengthwise_studies.real.study import ON_YARN, REAL
 from lengthwise_studies.skeleton import Study
 
 _SHORT = Setting(name="YaRN x4, L = T/8", adjustment=ON_YARN.adjustment, arms=CONTROLLED[:3])
@@ -30,19 +30,7 @@ def _harmless(times: float, steps: int) -> Claim[Paired]:
     )
 
 
-# Half an hour for an arm and seed on one core; windows of T would be ten hours.
-_SIZE = replace(
-    FULL,
-    window=1024,
-    steps=STEPS,
-    followed=(50,),
-    lengths=(0.125, 0.25),
-    distances=(1 / 16,),
-    samples=(8, 20, 2),
-    question_lengths=(),
-    changes=(*FULL.changes, "save_every=50"),
-    cards=None,
-)
+_SIZE = replace(SIZES["laptop-smollm2"], lengths=(0.125, 0.25), distances=(0.0625,), samples=(8, 20, 2))
 REAL_STEPS = PaperTable(
     name="real-steps",
     in_study="real-geometry",

@@ -13,7 +13,7 @@ from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import CLEX, CONTROLLED, PLAIN, SCE, Adjustment, term
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.rebuttal import TRUNCATION, within
-from lengthwise_studies.paper.sizes import SIZES, loss, loss_against
+from lengthwise_studies.paper.sizes import SHORT_LORA, SIZES, loss, loss_against
 from lengthwise_studies.paper.statements import Setting, claim
 
 LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
@@ -55,12 +55,10 @@ def _claims(setting: Setting) -> Iterator[Claim[Paired]]:
 FULL = replace(
     SIZES["laptop-smollm2"],
     window=8192,
-    factor=4,
     steps=80,
     followed=(),
-    corpora={"books": "books-21"},
     lengths=(0.25, 0.5, 1, 2, 4),
-    samples=(8, 12, 2),
+    changes=SHORT_LORA,
     question_lengths=(1,),
     questions=84,
     asked=("needle_multi_key", "chains_0"),

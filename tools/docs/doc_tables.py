@@ -10,9 +10,9 @@ From `<!-- code: FILE as PLACE -->` to `<!-- end of code -->` is a file of `exam
 
 The card of the README is drawn again too (`cards`).
 
-`python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
-`studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
-from that of the plain scale. Of an earlier training of the same table stays what claims read (`BEFORE`).
+`python -m tools.docs.doc_tables keep RUN [SCALE]` keeps the results of a run as KIND-SCALE in `studies/results/`
+(`kept_results`): the rows that its tables read, without samples. Of an earlier training of the same table stays what
+claims read (`BEFORE`).
 `keep-tables STUDY RUN [SCALE]` keeps the tables of a study as text, in `studies/results/tables/`.
 `pictures FOLDER RUN...` draws the answers by depth of kept runs.
 """
@@ -152,7 +152,7 @@ def pages(root: Path) -> list[Path]:
     return [path for pattern in PAGES for path in sorted(root.glob(pattern))]
 
 
-def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
+def keep(run: Path, root: Path, scale: str = "") -> Path:
     """Keep the rows of a run that its tables read; nine significant digits, no machine's paths.
 
     Raises:
@@ -167,7 +167,7 @@ def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
     before = kept_runs(results_folder(root))
     earlier = _trained_before(before[name].results, kept) if name in before else None
     # The new one first: the earlier would share what it has with its own rows, and all of them would stay.
-    add_run(target, name, kept, scale=scale, variant=variant)
+    add_run(target, name, kept, scale=scale)
     if earlier is not None:
         while name in before:
             name += "-again"

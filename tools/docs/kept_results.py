@@ -44,7 +44,7 @@ class Run:
 
     Args:
         scale: of the study; "" for a study with one.
-        variant: how it differs from the run of the same study and scale, in words; "" for that run itself.
+        variant: what it is besides the run of the study at this scale, as `BEFORE`; "" for that run itself.
         results: its settings and rows.
     """
 

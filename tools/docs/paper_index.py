@@ -35,7 +35,7 @@ from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.statements import OURS
 from lengthwise_studies.paper.yardsticks import EFFECTS, MARGINS
 from lengthwise_studies.real.study import REAL
-from tools.docs.kept_results import BEFORE, results_folder, runs_of
+from tools.docs.kept_results import results_folder, runs_of
 from tools.docs.kept_tables import read_kept
 from tools.docs.real_tables import kept_real
 
@@ -81,8 +81,7 @@ def _counts(judged: list[Judged]) -> list[Cell]:
 def headline_table(root: Path) -> Table:
     """The papers' claims by what they say of the term, and by verdict; then our own.
 
-    A number that several tables judge is counted once. Runs of a table at other settings are left out, and so are
-    statements on many models.
+    A number that several tables judge is counted once. Statements on many models are left out.
     """
     once: dict[object, Judged] = {}
     for run, several in table_runs(root):
@@ -143,8 +142,7 @@ def margins_table(root: Path) -> Table:
 def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
     """Name, study and verdicts of each kept run, and of each table that was not run. No two names are equal.
 
-    A run of a table at other settings has lines only for what it measured. An earlier training of a table has none:
-    it is within the numbers of the table's run (`agreed.pooled`).
+    An earlier training of a table has no line: it is within the numbers of the table's run (`agreed.pooled`).
     """
     found: list[tuple[str, str, list[Judged]]] = []
     for run in runs_of(results_folder(root), "table1"):
@@ -152,10 +150,8 @@ def every_table(root: Path) -> list[tuple[str, str, list[Judged]]]:
             papers = [one for one in every if one.claim.place in table1.PAPERS]
             found.append((f"Table 1, {who} models", "table1", papers))
     for run, judged in table_runs(root):
-        label = ", ".join(filter(None, (run.table.label, run.variant)))
-        own = [one for one in judged if one.verdict != NOT_RUN] if run.variant else judged
-        if own and run.variant != BEFORE:
-            found.append((label, run.table.in_study or run.table.name, own))
+        if not run.variant:
+            found.append((run.table.label, run.table.in_study or run.table.name, judged))
     found.append((REAL.label, REAL.name, _on_real(root)))
     assert len({label for label, _, _ in found}) == len(found)
     return found

@@ -159,9 +159,7 @@ def produce_page(
     partial = False
     for part, size in zip(study.parts, scales, strict=True):
         folder = out / part.folder
-        # The run folder of the study itself holds the folders in `parts/` and has answered for them.
-        inner = Path(part.folder).parts[:1] == ("parts",)
-        results = part.run(folder, size, resume=resume or inner, overwrite=overwrite and not inner)
+        results = part.run(folder, size, resume=resume, overwrite=overwrite)
         sections += part.sections(results, folder)
         provenance[part.heading] = {"settings": results.config, **results.provenance}
         partial |= results.partial

@@ -59,13 +59,13 @@ OWN = {
     "far": ("far.studies:FAR", "skips and repeats on SmolLM2-135M (15 hours)"),
     "far-gemma": ("far.studies:FAR_GEMMA", "skips and repeats on Gemma 3 270M (3 hours)"),
     "far-parts": ("far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
-    "real-geometry": ("real.steps:STUDY", "the term on SmolLM2-135M, windows of 8,192 tokens (a GPU)"),
+    "real-geometry": ("real.study:REAL.study", "the term on SmolLM2-135M, windows of 8,192 tokens (a GPU)"),
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
     "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "when": ("paper.when:STUDY", "starts that can profit from the term; twenty held-out books (an hour)"),
     "pretraining": (
         "paper.pretraining:STUDY",
-        "the term after 4 and 10 times as much pretraining (two hours)",
+        "the term after more pretraining, and on SmolLM2-135M after more steps (seven hours)",
     ),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}

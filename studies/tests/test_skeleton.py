@@ -1,13 +1,16 @@
 from dataclasses import dataclass
 from html import unescape
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lengthwise.errors import UsageError
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise.results import Results
+from lengthwise.results import Results, Row, read_results
 from lengthwise_studies.claims import tally
-from lengthwise_studies.skeleton import Part, Study, produce_page
+from lengthwise_studies.skeleton import Part, Study, computed, produce_page
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,51 @@ def test_the_verdicts_are_counted_before_anything_else(tmp_path):
     part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})
     page = produce_page(Study(title="A study", parts=(part,)), tmp_path).page.read_text()
     assert unescape(page).index(said) < unescape(page).index("What was done.")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The study may have several."""
+
+    seeds: int = 1
+
+
+@pytest.mark.parametrize("folders", [(".",), (".", "parts/b"), ("parts/a", "parts/b")])
+def test_an_earlier_run_of_any_part_is_in_the_way_continued_or_replaced(
+    tmp_path: Path, folders: tuple[str, ...]
+) -> None:
+    """Parts below a part's folder too: they were continued without a word, and not replaced."""
+    ran: list[int] = []
+
+    def rows(size: Seeds) -> list[Row]:
+        ran.append(size.seeds)
+        return [Row(model="m", task="t", metric="m", value=1.0)]
+
+    parts = tuple(
+        Part(
+            run=computed("k", rows, model_name="m"),
+            sections=lambda results, folder: [Section(title="t", paragraphs=["p"])],
+            scales={"default": Seeds()},
+            folder=folder,
+        )
+        for folder in folders
+    )
+    study = Study(title="s", parts=parts, takes=("seeds",))
+
+    def run(**how: Any) -> list[int]:
+        ran.clear()
+        produce_page(study, tmp_path / "run", **how)
+        kept = [read_results(tmp_path / "run" / folder / "results.json") for folder in folders]
+        assert len({one.config["scale"]["seeds"] for one in kept}) == 1
+        return [*ran]
+
+    each = len(folders)
+    assert run() == [1] * each
+    for refused in ({}, {"seeds": 2}, {"seeds": 2, "resume": True}):
+        with pytest.raises(UsageError, match="holds"):
+            run(**refused)
+    assert run(resume=True) == []
+    assert run(seeds=2, overwrite=True) == [2] * each
+    # Only a later part is left of an earlier run.
+    (tmp_path / "run" / folders[0] / "results.json").unlink()
+    assert run(seeds=2, resume=True) == [2]

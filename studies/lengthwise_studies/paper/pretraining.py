@@ -1,6 +1,6 @@
-"""Does more pretraining change what the term costs? Starts of CLEX that were pretrained 4 and 10 times as long.
+"""Does more training change what the term costs? Starts of CLEX that were pretrained 4 and 10 times as long.
 
-`when` has the same arms from starts of 300 and of 700 steps.
+`when` has the same arms from starts of 300 and of 700 steps. SmolLM2-135M is read after 50 and 200 steps.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import SIZES, loss
 from lengthwise_studies.paper.statements import OURS, Setting, claim
 from lengthwise_studies.paper.when import EARLY, USUAL
+from lengthwise_studies.real.steps import REAL_STEPS
 from lengthwise_studies.skeleton import Study
 
 TIMES = (1, 2, 4)
@@ -56,9 +57,15 @@ def _table(steps: int) -> PaperTable:
 PRETRAINED = {steps: _table(steps) for steps in (2800, 7000)}
 """Steps of pretraining -> the table of its starts."""
 STUDY = Study(
-    title="Does more pretraining change what the term costs?",
-    parts=tuple(table.part(f"parts/{steps}") for steps, table in PRETRAINED.items()),
-    lead=("The term on starts that were pretrained 4 and 10 times as long as those of all other tables.",),
+    title="Does more training change what the term costs?",
+    parts=(
+        *(table.part(f"parts/{steps}") for steps, table in PRETRAINED.items()),
+        REAL_STEPS.part("parts/real"),
+    ),
+    lead=(
+        "The term on starts that were pretrained 4 and 10 times as long as those of all other tables, and on "
+        "SmolLM2-135M after 50 and after 200 steps.",
+    ),
     takes=("seeds", "steps"),
 )
 SOURCES = {

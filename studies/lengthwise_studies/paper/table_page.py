@@ -114,7 +114,8 @@ def what_was_run(table: PaperTable, results: Results, size: Size) -> Table:
             *(
                 each(
                     lambda one, of=of: (
-                        f"{of.steps} steps of {of.batch} windows of {one.adjustment.window(of):,} tokens"
+                        f"{of.steps} steps of {of.batch} window{'s' * (of.batch != 1)} of "
+                        f"{one.adjustment.window(of):,} tokens"
                     )
                 )
                 for of in both

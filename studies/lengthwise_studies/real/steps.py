@@ -10,8 +10,7 @@ from lengthwise_studies.paper.methods import CONTROLLED
 from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.sizes import SIZES, STEPS, loss
 from lengthwise_studies.paper.statements import Setting, claim
-from lengthwise_studies.real.study import ON_YARN, REAL
-from lengthwise_studies.skeleton import Study
+from lengthwise_studies.real.study import ON_YARN
 
 _SHORT = Setting(name="YaRN x4, L = T/8", adjustment=ON_YARN.adjustment, arms=CONTROLLED[:3])
 
@@ -33,7 +32,7 @@ def _harmless(times: float, steps: int) -> Claim[Paired]:
 _SIZE = replace(SIZES["laptop-smollm2"], lengths=(0.125, 0.25), distances=(0.0625,), samples=(8, 20, 2))
 REAL_STEPS = PaperTable(
     name="real-steps",
-    in_study="real-geometry",
+    in_study="pretraining",
     label="SmolLM2-135M, windows of T/8",
     title="Does the cost to a real model change from 50 to 200 steps?",
     shows="SmolLM2-135M with LoRA on windows of 1,024 tokens, an eighth of its T. The paper trains for 200 steps and "
@@ -47,17 +46,11 @@ REAL_STEPS = PaperTable(
             _SIZE,
             model="tiny-books",
             trained=128,
-            window=32,
+            window=16,
             steps=4,
             seeds=1,
             samples=(2, 2, 2),
             distances=(0.5,),
         ),
     },
-)
-STUDY = Study(
-    title=REAL.title,
-    parts=(REAL.part(), REAL_STEPS.part("parts/steps")),
-    lead=(f"{REAL.shows} Below: windows of 1,024 tokens, after 50 and after 200 steps.",),
-    takes=("seeds", "steps", "data"),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lengthwise.cli.options import Output
-from lengthwise.cli.output import print_table
+from lengthwise.cli.output import print_tables
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 
@@ -163,26 +163,25 @@ def reproduce(
 
         # To import a study takes seconds.
         check_data(data)
+    if explain and output.dry_run:
+        raise UsageError("--explain and --dry-run", expected="one of them")
+    if (explain or output.dry_run) and (jobs is not None or ray is not None):
+        what = "trains nothing" if explain else "tells what a run in sequence costs, with every arm trained"
+        raise UsageError(f"--{'explain' if explain else 'dry-run'} {what}", fix="leave --jobs and --ray out")
     found = study_named(study)
     if explain:
         from lengthwise_studies.explain import WIDEST, explained
 
-        for table in explained(found, **size):
-            print_table(table, widest=WIDEST)
+        print_tables(explained(found, **size), as_json=output.as_json, widest=WIDEST)
         return
     if output.dry_run:
-        if jobs is not None or ray is not None:
-            raise UsageError(
-                "--dry-run tells what a run in sequence costs, with every arm trained",
-                fix="leave --jobs and --ray out",
-            )
-        print_table(plan_study(study, **size))
+        print_tables([plan_study(study, **size)], as_json=output.as_json)
         return
     if output.out is None:
         raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
     out = named_path(output.out, what="--out")
     how: dict[str, Any] = {"resume": output.resume, "overwrite": output.overwrite, "ray": ray, "jobs": jobs}
     produced = produce(study, out, **how, **size)
-    for table in produced.tables:
-        print_table(table)
-    print(f"the page: {produced.page}")
+    print_tables(produced.tables, as_json=output.as_json, page=str(produced.page))
+    if not output.as_json:
+        print(f"the page: {produced.page}")

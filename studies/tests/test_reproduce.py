@@ -1,11 +1,16 @@
+import json
+import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lengthwise.cli.output import print_tables
 from lengthwise.errors import MissingError
+from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import read_results
 from lengthwise_studies import costs
 from lengthwise_studies.section3.panels import FIGURES
@@ -54,6 +59,8 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
         (("figure1", "--jobs", 2, "--out", "run"), "no arms"),
         (("table6", "--scale", "smoke", "--dry-run", "--jobs", 2), "in sequence"),
         (("table6", "--scale", "smoke", "--dry-run", "--ray", "local"), "in sequence"),
+        (("table6", "--explain", "--jobs", 2), "trains nothing"),
+        (("table6", "--explain", "--dry-run"), "one of them"),
     ],
 )
 def test_mistakes_are_told(lengthwise: Callable[..., Any], command: tuple[Any, ...], told: str) -> None:
@@ -89,6 +96,27 @@ def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]
     assert done.code == 0, done.err
     for verdict in ("does not hold", "holds", "vacuous"):
         assert verdict in done.out
+
+
+@pytest.mark.parametrize("how", [("--explain",), ("--dry-run",), ("--out", "run")])
+def test_json_is_alone_on_standard_output_and_says_what_the_tables_say(
+    lengthwise: Callable[..., Any], how: tuple[str, ...]
+) -> None:
+    command = ("reproduce", "theorem1", "--scale", "smoke", *how)
+    found = lengthwise(*command, "--json").json
+    assert found.get("page") == ("run/report.html" if "--out" in how else None)
+    shown = lengthwise(*command, *(["--resume"] if "--out" in how else [])).out
+    for table in found["tables"]:
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+        assert table["caption"].split()[0] in shown
+    assert sum(len(table["rows"]) for table in found["tables"]) > 0
+
+
+def test_an_undefined_number_of_a_table_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    row = (math.nan, Estimate(1.0, 0.5, math.inf))
+    print_tables([Table(columns=["a", "b"], rows=[row])], as_json=True)
+    [table] = json.loads(capsys.readouterr().out)["tables"]
+    assert table["rows"] == [[None, asdict(Estimate(1.0, 0.5, None))]]
 
 
 def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., Any]) -> None:

@@ -10,7 +10,8 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.cli.options import SUMMARY, Output
@@ -147,6 +148,19 @@ def print_table(table: Table, *, widest: int = _WIDEST) -> None:
         console.print(to_rich(table, width=console.width))
     # Cells are padded to the width of their column, which a pipe would hand on.
     print(*(line.rstrip() for line in drawn.get().splitlines()), sep="\n")
+
+
+def print_tables(tables: Iterable[Table], *, as_json: bool, widest: int = _WIDEST, **more: str) -> None:
+    """One table after the other, or JSON: `tables`, each with its caption, columns, rows and notes, and `more`.
+
+    A number that is undefined or infinite is null there.
+    """
+    if as_json:
+        plain = json.dumps({**more, "tables": [asdict(table) for table in tables]})
+        print(json.dumps(json.loads(plain, parse_constant=lambda _: None), indent=2))
+        return
+    for table in tables:
+        print_table(table, widest=widest)
 
 
 def print_prose(text: str) -> None:

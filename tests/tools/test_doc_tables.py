@@ -104,9 +104,9 @@ def test_of_an_earlier_training_stays_what_claims_read(tmp_path):
     results_folder(tmp_path).mkdir(parents=True)
     steps = LAPTOP.to_dict() | {"steps": 7}
 
-    def trained(started: str, value: float, size: dict[str, Any]) -> None:
+    def trained(started: str, value: float, size: dict[str, Any], seeds: int = 3) -> None:
         rows = [replace(row, arm="SCE 0.1")]
-        for seed in range(3):
+        for seed in range(seeds):
             difference = replace(row, arm="SCE 0.1", reference="plain CE", value=value + seed, seed=seed)
             other = replace(difference, task="misalignment", metric="jeffreys", length=LAPTOP.window)
             rows += [difference, other]
@@ -121,13 +121,14 @@ def test_of_an_earlier_training_stays_what_claims_read(tmp_path):
             for name, run in kept_runs(results_folder(tmp_path)).items()
         }
 
-    # The same run, kept once more, is no other training; one of other steps is not pooled with it.
-    for started, value, size in (
-        ("monday", 0.1, steps),
-        ("tuesday", 0.5, LAPTOP.to_dict()),
-        ("tuesday", 0.5, LAPTOP.to_dict()),
+    # The same run, kept once more, is no other training. Claims read nothing of other steps or of one seed.
+    for started, value, size, seeds in (
+        ("sunday", 0.1, steps, 3),
+        ("monday", 0.3, LAPTOP.to_dict(), 1),
+        ("tuesday", 0.5, LAPTOP.to_dict(), 3),
+        ("tuesday", 0.5, LAPTOP.to_dict(), 3),
     ):
-        trained(started, value, size)
+        trained(started, value, size, seeds)
         assert kept() == {"table4-laptop": ("", [3.0, value, value])}
     trained("friday", 0.7, LAPTOP.to_dict())
     assert kept() == {

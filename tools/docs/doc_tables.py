@@ -38,7 +38,7 @@ from tools.docs.kept_results import BEFORE, add_run, kept_run, kept_runs, result
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 _CODE = re.compile(r"(<!-- code: (\S+) as (\S+) -->\n).*?(<!-- end of code -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
-# What is told of a training whose rows are cut.
+# The provenance that is kept of an earlier training.
 _OF_BEFORE = ("packages", "commit", "python", "processor", "started")
 
 
@@ -176,7 +176,7 @@ def keep(run: Path, root: Path, scale: str = "") -> Path:
 
 
 def _trained_before(earlier: Results, results: Results) -> Results | None:
-    """The differences that claims read of an earlier training of the same arms; None if `results` are of the same."""
+    """The differences that claims read of an earlier training of the same arms; None if there are none."""
     from lengthwise_studies.paper.all_tables import TABLES
     from lengthwise_studies.paper.sizes import Size
 
@@ -187,10 +187,9 @@ def _trained_before(earlier: Results, results: Results) -> Results | None:
     one, other = (table.trainings(Size.of(each.config["size"])) for each in (earlier, results))
     if one != other:
         return None
-    rows = used_rows(earlier, lambda of: [judged.found for judged in table.judged(of)])
+    rows = [row for row in used_rows(earlier, table.judged) if row.reference is not None]
     provenance = {name: earlier.provenance[name] for name in _OF_BEFORE if name in earlier.provenance}
-    rows = [row for row in rows if row.reference is not None]
-    return replace(earlier, rows=rows, notes=[], provenance=provenance)
+    return replace(earlier, rows=rows, notes=[], provenance=provenance) if rows else None
 
 
 def _file(kind: str, scale: str) -> str:

@@ -123,11 +123,21 @@ _WITHIN = {0.25: (6.62, 6.67), 0.5: (6.08, 6.12), 1.0: (5.81, 5.74)}
 """Length / T -> perplexity with and without the term, after 200 steps."""
 
 
-def within(times: float, of: Setting | None = None) -> Claim[Paired]:
-    """The rebuttal's answer at one length: no degradation. It has a higher perplexity at T, and calls it none."""
+def within(times: float, of: Setting | None = None, steps: int | None = None) -> Claim[Paired]:
+    """The rebuttal's answer at one length: no degradation. It has a higher perplexity at T, and calls it none.
+
+    After so many `steps` of fewer tokens than the paper's it has no number.
+    """
     says = f"the term does not degrade the perplexity at {times:g}T"
     return claim(
-        "Rebuttal, within T", says, loss(times), "not higher", of=of, paper=_WITHIN[times], term=HARMLESS
+        "Rebuttal, within T",
+        says if steps is None else f"{says} after {steps} steps",
+        loss(times),
+        "not higher",
+        of=of,
+        paper=_WITHIN[times] if steps is None else "no number of this many tokens",
+        term=HARMLESS,
+        steps=steps,
     )
 
 

@@ -216,7 +216,7 @@ SMOKE = replace(
 SMOLLM2 = Size(
     model="smollm2-135m",
     trained=8192,
-    # Half an hour a training on one core. Windows of T would be ten hours.
+    # 37 minutes a training on one core. Windows of T would take more than eight times as long.
     window=1024,
     steps=STEPS,
     followed=(50,),

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lengthwise_studies.claims import HARMLESS, Claim
-from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.paper.methods import CONTROLLED
 from lengthwise_studies.paper.paper_table import PaperTable
-from lengthwise_studies.paper.sizes import SIZES, STEPS, loss
-from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.paper.rebuttal import within
+from lengthwise_studies.paper.sizes import SIZES, STEPS
+from lengthwise_studies.paper.statements import Setting
 from lengthwise_studies.real.study import ON_YARN
 
 _SHORT = Setting(name="YaRN x4, L = T/8", adjustment=ON_YARN.adjustment, arms=CONTROLLED[:3])
-
-
-def _harmless(times: float, steps: int) -> Claim[Paired]:
-    says = f"the term does not degrade the perplexity at {times:g}T after {steps} steps"
-    return claim(
-        "Rebuttal, within T",
-        says,
-        loss(times),
-        "not higher",
-        of=_SHORT,
-        paper="no number of this many tokens",
-        term=HARMLESS,
-        steps=steps,
-    )
-
-
 _SIZE = replace(SIZES["laptop-smollm2"], lengths=(0.125, 0.25), distances=(0.0625,), samples=(8, 20, 2))
 REAL_STEPS = PaperTable(
     name="real-steps",
@@ -38,7 +21,7 @@ REAL_STEPS = PaperTable(
     shows="SmolLM2-135M with LoRA on windows of 1,024 tokens, an eighth of its T. The paper trains for 200 steps and "
     "reports 50 too.",
     settings=(_SHORT,),
-    claims=tuple(_harmless(times, steps) for times in _SIZE.lengths for steps in (50, STEPS)),
+    claims=tuple(within(times, _SHORT, steps) for times in _SIZE.lengths for steps in (50, STEPS)),
     follows=True,
     sizes={
         "default": _SIZE,

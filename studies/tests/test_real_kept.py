@@ -144,7 +144,7 @@ def test_what_clex_does_beyond_t() -> None:
 def test_the_claims_compare_the_same_targets_at_two_lengths() -> None:
     """The difference of two lengths is that of the losses, seed by seed, and has an interval over documents."""
     judged = {one.claim.says: one for one in REAL.judged(_kept())}
-    assert len(judged) == len(REAL.claims) == 14
+    assert len(judged) == len(REAL.claims) == 17
 
     def mean(arm: str, times: int) -> float:
         return fmean(_values(YARN, arm, "loss", times))
@@ -165,3 +165,12 @@ def test_the_claims_compare_the_same_targets_at_two_lengths() -> None:
     # CLEX at 2T: the paper's gain is within the interval, so nothing is said of it.
     open_at_2t = judged[f"{CLEX}: {SCE} lowers the loss at 2T"]
     assert (open_at_2t.verdict, open_at_2t.excluded) == (NOT_DECIDED, False)
+    # By depth: the difference of the tables of answers.
+    by_depth = [one for says, one in judged.items() if "needle_multi_key" in says]
+    for one, depth in zip(by_depth, (0, 50, 75), strict=True):
+        asked = {"task": "needle_multi_key", "depth": depth}
+        right, plain = (fmean(_values(YARN, arm, "accuracy", 1, **asked)) for arm in (SCE, PLAIN))
+        assert one.found.ours.value == pytest.approx(right - plain, abs=1e-9)
+    assert {one.verdict for one in by_depth} == {NOT_DECIDED}
+    least = min(one.detectable for one in by_depth if one.detectable)
+    assert f"By depth nothing is decided: changes below {least:.2f} could not have been seen." in PAGE

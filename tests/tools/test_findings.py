@@ -19,12 +19,13 @@ from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.paper.sizes import STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
 from lengthwise_studies.real.kept import kept_files
+from lengthwise_studies.real.study import REAL
 from tools.docs.context_32k import FARTHEST, QWEN, SMOLLM2
 from tools.docs.far_summary import summary_table
 from tools.docs.kept_results import kept_run
 from tools.docs.kept_tables import kept_table
 from tools.docs.paper_index import every_table
-from tools.docs.real_tables import YARN, of_real
+from tools.docs.real_tables import YARN, kept_real, of_real
 
 ROOT = Path(__file__).parents[2]
 SURE = (
@@ -113,8 +114,14 @@ def with_long(says: str) -> float:
 
 
 def weakest_seen() -> float:
-    judged = TABLES["table7"].judged(kept_run(ROOT, "table7-laptop-smollm2"))
-    return min(one.detectable for one in judged if one.detectable is not None)
+    """By depth, on a real model."""
+    judged = [
+        *TABLES["table7"].judged(kept_run(ROOT, "table7-laptop-smollm2")),
+        *REAL.judged(kept_real(ROOT)),
+    ]
+    found = [one for one in judged if "facts" in one.claim.says and one.detectable is not None]
+    assert {one.verdict for one in found} == {NOT_DECIDED}
+    return min(one.detectable for one in found if one.detectable is not None)
 
 
 def far() -> tuple[Estimate, float, float]:

@@ -250,6 +250,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
         "above the 0.012 that the rebuttal itself has", "0.6 % of the paper's samples",
         "needles change by +0.010 [-0.014, 0.034]",
         "-0.024 [-0.043, -0.004]", "all needles at 75 % are found",
+        "changes below 0.17 could not have been seen",
     ),
 }  # fmt: skip
 """Page -> parts of sentences whose numbers are not measured, or held by the test or the program that is named."""

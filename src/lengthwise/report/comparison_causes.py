@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from lengthwise.report.comparison_curve import APART
 from lengthwise.report.comparison_evidence import ALL_ONE_SIDED, NEARLY_ALL, Evidence
 
-FAR = 0.5
+LARGE = 0.5
 """Nats a token from which on a difference is more than precision."""
 FEW_BITS = 0.5
 """Nats a token up to which keys and values in few bits are a likely cause of what a cache does."""
@@ -71,7 +71,7 @@ CAUSES: tuple[tuple[str, Applies, str], ...] = (
     ),
     (
         "one-sided, a share",
-        lambda seen, at: _everywhere(seen) and not seen.cached and seen.one_sided and seen.size < FAR,
+        lambda seen, at: _everywhere(seen) and not seen.cached and seen.one_sided and seen.size < LARGE,
         "Nearly every token is {likelier} in B, and single ones are up to {largest:.2g} nats apart, which no "
         "precision does: another share of the probability goes to some rows of the output head (a bias, rows that "
         "were added, a filter), or {likelier_side} sees what it predicts (a mask that leaks).",
@@ -166,7 +166,7 @@ CAUSES: tuple[tuple[str, Applies, str], ...] = (
     ),
     (
         "far",
-        lambda seen, at: seen.size >= FAR,
+        lambda seen, at: seen.size >= LARGE,
         "That is more than precision: other weights, an adapter that was not loaded, another rope base or scaling, a "
         "mask, a filter of the output, or log-probabilities of other tokens or of another base.",
     ),
@@ -189,7 +189,7 @@ SIDES: tuple[tuple[str, Applies, str], ...] = (
     (
         "worse, one-sided",
         lambda seen, at: (
-            seen.sign == "worse" and _one_sided(seen, at) and not (_everywhere(seen) and seen.size < FAR)
+            seen.sign == "worse" and _one_sided(seen, at) and not (_everywhere(seen) and seen.size < LARGE)
         ),
         "Nearly every token that differs is less likely in B: the fault is in B, or A sees what it predicts.",
     ),

@@ -6,6 +6,7 @@ its encodings.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -211,6 +212,25 @@ def _printed_at(alpha: float, depth: float) -> tuple[float, float]:
     return _BY_DEPTH[alpha][at], _BY_DEPTH[0.0][at]
 
 
+def by_depth(
+    task: str, times: float, *, alphas: Sequence[float], of: Setting | None = None
+) -> Iterator[Claim[Paired]]:
+    """What table 7 says of QA1 by depth, of another task at `times` T."""
+    for alpha, depth, direction, says, of_term in _AT_DEPTH:
+        if alpha in alphas:
+            yield claim(
+                OURS,
+                f"{task}: {says}",
+                answered(times, depth, task),
+                direction,
+                f"SCE {alpha:g}",
+                of=of,
+                paper=_printed_at(alpha, depth),
+                like="QA1",
+                term=of_term,
+            )
+
+
 TABLE7 = PaperTable(
     name="table7",
     label="Table 7",
@@ -231,21 +251,7 @@ TABLE7 = PaperTable(
         )
         for alpha, depth, direction, says, term in _AT_DEPTH
     )
-    + tuple(
-        claim(
-            OURS,
-            f"{task}: {says}",
-            answered(0.125, depth, task),
-            direction,
-            f"SCE {alpha:g}",
-            paper=_printed_at(alpha, depth),
-            like="QA1",
-            term=term,
-        )
-        for task in _EASIER
-        for alpha, depth, direction, says, term in _AT_DEPTH
-        if alpha != 0.3
-    ),
+    + tuple(one for task in _EASIER for one in by_depth(task, 0.125, alphas=(0.1, 0.5))),
     sizes=_ASKING
     | {
         "laptop-smollm2": replace(

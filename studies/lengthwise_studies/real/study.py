@@ -15,6 +15,7 @@ from lengthwise_studies.paper.paper_table import PaperTable
 from lengthwise_studies.paper.rebuttal import TRUNCATION, within
 from lengthwise_studies.paper.sizes import SHORT_LORA, SIZES, loss, loss_against
 from lengthwise_studies.paper.statements import Setting, claim
+from lengthwise_studies.paper.tables import by_depth
 
 LIGHTER = term("Jeffreys 1", "jeffreys", 1.0)
 """The agreement alone with CLEX, whose windows disagree most: it begins at 0.5 to 0.9 nats, as 10 does with YaRN."""
@@ -71,7 +72,11 @@ REAL = PaperTable(
     title="What does the term do to a real model at the paper's geometry?",
     shows="SmolLM2-135M with LoRA on windows of T = 8,192 tokens, read from T/4 to 4T. The paper trains Llama-2-7B.",
     settings=(ON_YARN, ON_CLEX),
-    claims=(*_claims(ON_CLEX), *_claims(ON_YARN)),
+    claims=(
+        *_claims(ON_CLEX),
+        *_claims(ON_YARN),
+        *by_depth("needle_multi_key", 1, alphas=(0.1,), of=ON_YARN),
+    ),
     sizes={
         "default": FULL,
         # As if the model had been trained for 128 tokens.

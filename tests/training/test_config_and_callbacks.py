@@ -186,6 +186,11 @@ def test_the_worse_number_is_never_taken_for_the_better(documents: Sequence[Toke
         config = AlignmentConfig(str(tmp_path), **SETTINGS, metric_for_best_model=name)
         with pytest.raises(UsageError, match="greater_is_better"):
             trainer(documents, config)
+    held_out = WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1)
+    for name in ("eval_a_jeffreys", "a_b_cross_entropy"):
+        config = AlignmentConfig(str(tmp_path), **(SETTINGS | EVALUATED), metric_for_best_model=name)
+        with pytest.raises(UsageError, match="greater_is_better"):
+            trainer(documents, config, eval_dataset={"a": held_out, "a_b": held_out})
     # A plain Trainer meets the callback alone.
     plain = Trainer(
         tiny_llama(num_hidden_layers=1),

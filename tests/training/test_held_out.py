@@ -1,13 +1,16 @@
 """The `eval:` section of a recipe."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.measure import Perplexity, run
 from lengthwise.results import read_metrics
 from lengthwise.testing import tiny_text, tiny_tokenizer
@@ -61,6 +64,37 @@ def test_a_run_that_made_the_model_worse_says_so(rate: float, worse: bool, held,
     (tmp_path / "run" / "results.json").unlink()
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "checkpoint-6")
     assert train(recipe, tmp_path / "run", resume=True).notes == whole.notes
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_a_run_whose_model_was_not_written_ends_as_the_whole_one(
+    patience: int | None, held, make, tmp_path, monkeypatch
+):
+    """Where it lies now, after its last step: it has the best model, and no step more."""
+    rate = {"learning_rate": 3.0, "schedule": "constant"}
+    recipe = make(eval=held | {"keep_best": True, "patience": patience}, optimizer=rate)
+    whole = train(recipe, tmp_path / "whole")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(LengthwiseError, match="No space"):
+        patch.setattr("lengthwise.training.training_run.save_whole", full)
+        train(recipe, tmp_path / "stopped")
+    moved = (tmp_path / "stopped").rename(tmp_path / "moved")
+    shutil.copytree(moved, tmp_path / "lacks")
+    assert train(recipe, moved, resume=True).notes == whole.notes
+    one, other = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "moved"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    lines = [
+        [line["step"] for line in read_metrics(tmp_path / name / "metrics.jsonl")]
+        for name in ("whole", "moved")
+    ]
+    assert lines[0] == lines[1]
+    # Step 1 is the best, and the last two stay.
+    shutil.rmtree(tmp_path / "lacks" / "checkpoints" / "checkpoint-1")
+    with pytest.raises(LengthwiseError, match="checkpoint-1, the best"):
+        train(recipe, tmp_path / "lacks", resume=True)
 
 
 @pytest.mark.parametrize("name", ["eval_jefreys", "eval_perplexity/loss@23"])

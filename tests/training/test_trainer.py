@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from datasets import IterableDataset
 from torch import nn
 from trainers import LENGTH, SomeIgnored, arguments, trainer_for, windows
 from transformers import Trainer, TrainerCallback
@@ -239,6 +241,39 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_change(g
     kept = tiny_llama(seed=1)
     trainer_for(kept, tmp_path, windows(documents))._load_from_checkpoint(str(tmp_path / "checkpoint-2"))
     assert_same_weights(kept, model, 0.0)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3, 5])
+def test_the_rest_of_a_stream_is_in_no_step(micro_batches: int, tmp_path: Path, caplog: Any):
+    """At a rate of 0 each pass over the stream gives the same losses and gradients again."""
+    rng = np.random.default_rng(3)
+    rows = [{"input_ids": rng.integers(0, 320, size=LENGTH + 7).tolist()} for _ in range(4 * micro_batches)]
+    how = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.0}
+    trainer = trainer_for(
+        tiny_llama().double(),
+        tmp_path,
+        IterableDataset.from_generator(lambda: iter(rows)),
+        data_collator=PairCollator(View(LENGTH, offsets=(1, 7))),
+        arguments_=how | {"optim": "sgd", "max_grad_norm": 1e9},
+    )
+    trainer.train()
+    steps = [entry for entry in trainer.state.log_history if "offset" in entry]
+    assert len(steps) == trainer.state.global_step == (4 if micro_batches > 1 else 0)
+    found = {(entry["loss"], entry["grad_norm"]) for entry in steps}
+    assert len(found) == micro_batches // 2
+    assert "left out: 1 of the 2 batches" in caplog.text
+
+
+def test_a_second_training_logs_its_own_steps_alone(documents: list[TokenDocument], tmp_path: Path):
+    """The last step of three was not logged when the first one ended."""
+    how = {"max_steps": 3, "logging_steps": 2, "learning_rate": 0.0}
+    trainer = trainer_for(tiny_llama().double(), tmp_path, windows(documents), arguments_=how)
+    logged = []
+    for _ in range(2):
+        trainer.train()
+        logged.append([entry["loss"] for entry in trainer.state.log_history if "offset" in entry])
+    assert logged[0] == logged[1]
+    assert len(logged[0]) == 1
 
 
 @pytest.mark.parametrize("strategy", ["random", "sequential"])

@@ -24,6 +24,7 @@ from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View
+from lengthwise.training.supported import check_supported
 
 
 def test_pieces_of_batches_are_refused(documents: list[TokenDocument], tmp_path: Path):
@@ -89,11 +90,21 @@ def test_what_would_change_another_loss_is_refused(tmp_path: Path):
         ({"max_steps": 0}, {}),
         ({}, {"compute_loss_func": lambda *_, **__: 0}),
         ({}, {"compute_metrics": lambda _: {}}),
+        ({}, {"preprocess_logits_for_metrics": lambda logits, labels: logits}),
+        ({"label_names": ["targets"]}, {}),
+        ({"label_names": []}, {}),
         ({}, {"model_init": lambda: tiny_llama()}),
     ):
         with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
             model = None if "model_init" in more else tiny_llama()
             trainer_for(model, tmp_path, None, arguments_=arguments_, **more)
+
+
+def test_a_model_of_which_nothing_is_trained_is_refused(tmp_path: Path):
+    rows = [{"input_ids": list(range(10, 33))}] * 8
+    frozen = trainer_for(tiny_llama().requires_grad_(False), tmp_path, rows)
+    with pytest.raises(UsageError, match="requires_grad"):
+        frozen.train()
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -166,15 +177,15 @@ def test_ways_to_shard_that_lose_the_head_are_refused(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(state, "fsdp_plugin", SimpleNamespace(fsdp_version=1), raising=False)
         with pytest.raises(UsageError, match="FSDP1"):
-            trainer._refuse_what_is_not_supported()
+            check_supported(trainer)
         patch.setattr(state, "fsdp_plugin", SimpleNamespace(fsdp_version=2), raising=False)
-        trainer._refuse_what_is_not_supported()
+        check_supported(trainer)
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "is_deepspeed_enabled", True)
         with pytest.raises(UsageError, match="DeepSpeed"):
-            trainer._refuse_what_is_not_supported()
+            check_supported(trainer)
     for size in ("get_tp_size", "get_cp_size", "get_sp_size"):
         with monkeypatch.context() as patch:
             patch.setattr(trainer, size, lambda: 2)
             with pytest.raises(UsageError, match="parallel"):
-                trainer._refuse_what_is_not_supported()
+                check_supported(trainer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, Lt
@@ -313,13 +314,18 @@ def lower_is_better(name: str) -> bool:
     return metric.endswith("loss") or metric in _LOWER
 
 
-def check_direction(args: Any) -> None:
+def check_direction(args: Any, eval_dataset: Any = None) -> None:
     """Refuse to keep the worst model: transformers takes every number as better when greater, but those named loss.
 
-    UsageError if `greater_is_better` is True for a number that is better when lower.
+    UsageError if `greater_is_better` is True for a number that is better when lower. Of one evaluation set of several
+    its name follows `eval_`.
     """
     name = args.metric_for_best_model
-    if name is not None and args.greater_is_better and lower_is_better(name):
+    number = (name or "").removeprefix("eval_")
+    sets = eval_dataset if isinstance(eval_dataset, Mapping) else ()
+    if args.greater_is_better and any(
+        map(lower_is_better, [number, *(number.removeprefix(f"{each}_") for each in sets)])
+    ):
         raise UsageError(
             f"metric_for_best_model is {name}, of which the lower is the better, and greater_is_better is True",
             fix="greater_is_better=False",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +26,15 @@ from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
 from lengthwise.training.stretches import check_preparation, check_rows
+from lengthwise.training.supported import check_supported
 from lengthwise.versions import (
     before_each_step,
     divides_by_micro_batches,
     need_newer,
     shows_the_gradient_norm,
 )
+
+logger = logging.getLogger(__name__)
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 _OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
@@ -108,14 +112,14 @@ class AlignmentTrainer(Trainer):
         if args.fsdp:
             need_newer("FSDP")
             need_newer("FSDP2")
-        check_direction(args)
+        check_direction(args, trainer_arguments.get("eval_dataset"))
         check_even_batches(args)
         check_preparation(args, **trainer_arguments)
         super().__init__(model=model, args=args, **trainer_arguments)
         if not shows_the_gradient_norm():
             self.add_callback(before_each_step(self._stop_unless_finite))
         check_rows(self.data_collator, self.train_dataset, self.eval_dataset)
-        self._refuse_what_is_not_supported()
+        check_supported(self)
         # The Trainer divides by micro-batches itself; with transformers 5.2 to 5.4 accelerate would do so again.
         self.accelerator.gradient_accumulation_steps = 1
         # Otherwise one process reads a stream and sends the others pieces of its batches; a geometry has no pieces.
@@ -206,8 +210,18 @@ class AlignmentTrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Tensor | int | None]:
-        """The micro-batches of the next optimizer step; counts what its sums will be divided by."""
+        """The micro-batches of the next optimizer step; counts what its sums will be divided by.
+
+        A callback that stops the training before its first step is heard. What a stream ends with is left out: it
+        makes no step, and the Trainer would add its gradient to that of the next one.
+        """
+        if self.control.should_training_stop:
+            return [], None
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if len(batches) < num_batches:
+            if batches:
+                logger.warning("left out: %d of the %d batches of a step", len(batches), num_batches)
+            return [], None
         self._micro_batches = []
         counts = Normalizers(0, 0, 0)
         for batch in batches:
@@ -227,6 +241,14 @@ class AlignmentTrainer(Trainer):
         # A loss scaler (fp16) tries scales that overflow, and skips such a step itself.
         if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
             self._stop(f"the gradient norm is {float(norm)}")
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's; nothing is left of an earlier training, or of one with larger batches."""
+        assert isinstance(self.model, nn.Module)
+        if not any(each.requires_grad for each in self.model.parameters()):
+            raise UsageError("no parameter of the model is trained", expected="one with requires_grad")
+        self._steps = []
+        return super()._inner_training_loop(*args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -288,40 +310,6 @@ class AlignmentTrainer(Trainer):
             fix="lower the learning rate or alpha, or clip gradients, and resume from the last checkpoint, "
             "which was saved before this step",
         )
-
-    def _refuse_what_is_not_supported(self) -> None:
-        """Refuse what hides the output head from gradients, shares batches, or changes another loss."""
-        args, config = self.args, getattr(self.model, "config", None)
-        # A model of text and images may have it in the configuration of its text.
-        text: Any = getattr(config, "get_text_config", lambda: None)()
-        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
-        sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
-        no_such_term = "training without it: the objective has no such term"
-        for given, what, expected in (
-            # The Trainer would train one step.
-            (args.max_steps == 0, "max_steps=0", "a number of steps, or -1 for num_train_epochs"),
-            (args.n_gpu > 1, f"{args.n_gpu} GPUs in one process", "torchrun: one process for each GPU"),
-            (plugin is not None and plugin.fsdp_version == 1, "FSDP1", 'FSDP2: fsdp_config={"version": 2}'),
-            (self.is_deepspeed_enabled, "DeepSpeed", "FSDP2, or whole copies of the model"),
-            (sharing, "tensor, context or sequence parallel", "processes with different batches: DDP, FSDP2"),
-            (
-                self.accelerator.dataloader_config.dispatch_batches,
-                "dispatch_batches=True",
-                "processes that read their own batches",
-            ),
-            (self.model_init is not None, "model_init", "a model: its output head is found once"),
-            (args.label_smoothing_factor > 0, "label_smoothing_factor", no_such_term),
-            (self.compute_loss_func is not None, "compute_loss_func", no_such_term),
-            (self.compute_metrics is not None, "compute_metrics", "MeasureCallback: no logits are kept"),
-            (getattr(args, "loss_type", None) == "dft", "loss_type='dft'", no_such_term),
-            (
-                any(getattr(each, "output_router_logits", False) for each in (config, text)),
-                "output_router_logits",
-                "False, in TRL by router_aux_loss_coef=0.0: the objective has no such term",
-            ),
-        ):
-            if given:
-                raise UsageError(f"the objective cannot be trained with {what}", expected=expected)
 
 
 def _geometry(batch: dict[str, Any]) -> PairGeometry:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.checkpoints import FullLogits
 from lengthwise.checkpoints.hidden import parameter_counts
@@ -182,7 +182,19 @@ class _Keeper(TrainerCallback):
         self._folder = folder
         self._bar: tqdm[Any] | None = None
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if (held := self._recipe.eval) is not None and state.best_global_step:
+            # Of a run that goes on. The Trainer has written where the folder was then, and drops what is not there.
+            best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+            if held.keep_best and not best.is_dir():
+                raise LengthwiseError(
+                    f"{best}, the best of this run, is not there", fix="--overwrite starts again"
+                )
+            state.best_model_checkpoint = str(best)
+            stored: Any = state.stateful_callbacks
+            stopper = stored.get(EarlyStoppingCallback.__name__, {}).get("attributes", {})
+            worse = stopper.get("early_stopping_patience_counter", 0)
+            control.should_training_stop |= held.patience is not None and worse >= held.patience
         if self._folder is not None:
             steps = state.max_steps
             self._bar = progress(range(steps), what="training", total=steps, initial=state.global_step)

@@ -176,6 +176,15 @@ def test_one_s_own_text_is_read_whole_and_a_split_is_named(lengthwise: Callable[
     assert "--split all" in done.err
 
 
+SCRIPTS = {
+    "Latin": "All happy families are alike",
+    "Cyrillic": "Все счастливые семьи похожи друг на друга",
+    "Devanagari": "सभी सुखी परिवार एक जैसे होते हैं और हर दुखी परिवार",
+    "Malayalam": "കടൽക്കാറ്റിൽ ഇടയ്ക്കിടെ ആകാശം",
+    "Thai": "ครอบครัวที่มีความสุขทุกครอบครัวเหมือนกัน",
+    "Arabic": "كل العائلات السعيدة متشابهة",
+}
+"""Their UTF-16 is UTF-8 too: no byte is above 0x7F."""
 BAD: dict[str, tuple[bytes, str, str]] = {
     "latin.txt": ("a\nGrüße".encode("latin-1"), "line 2: .*utf-8", "file that is not utf-8"),
     "rows.jsonl": (b'{"text": "x"}\n{"body": "y"}\n', "line 2 .*'text'", "row without 'text'"),
@@ -209,7 +218,15 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
     "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),
     "stream.jsonl.gz": (gzip.compress(JSONL.encode())[:10] + b"\xff" * 40, "Error -3", "unreadable file"),
-    "wide.txt": ("some text".encode("utf-16-le"), "NUL", "file that is not utf-8"),
+    **{
+        f"{script} {order}.txt": (
+            text.encode(f"utf-16-{order}"),
+            r"UTF-16[\s\S]*--encoding",
+            "file that is not utf-8",
+        )
+        for script, text in SCRIPTS.items()
+        for order in ("le", "be")
+    },
     "half.jsonl": (b'{"text": "\\ud800"}', "line 1: .*surrogate", "row with half of a surrogate pair"),
     "list.jsonl": (b'{"text": ["x", "y"]}\n', "line 1: 'text' is a list", "row whose 'text' is no text"),
 }
@@ -244,6 +261,21 @@ def test_rows_in_a_file_of_text_are_named(text: str, said: bool, tmp_path: Path,
     (tmp_path / "a.txt").write_text(text)
     assert [*load_corpus(str(tmp_path / "a.txt")).documents.values()] == [text]
     assert ("name it .jsonl" in caplog.text) is said
+
+
+CODES = {
+    "colour": "\x1b[31mred\x1b[0m ",
+    "overstrike": "b\bbo\bol\bld\bd ",
+    "fields": "8=FIX.4.2\x0135=D\x01",
+    "list": f"{'name' * 9}\0",
+    "page": "\f\v\t",
+}
+
+
+@pytest.mark.parametrize("what", CODES)
+def test_a_text_may_have_control_codes(what: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text(CODES[what] * 50 + ".")
+    assert len(load_corpus(str(tmp_path)).documents) == 1
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])

@@ -32,6 +32,9 @@ _NAME = 80
 """Characters of a column's name that a message shows: without a header, the name is a text."""
 _HALF = re.compile(r"[\ud800-\udfff]")
 """Half of a surrogate pair, which UTF-8 cannot say."""
+_CONTROLS = {chr(code) for code in (*range(8), *range(14, 27))}
+"""Bytes of UTF-16 that are characters too, but of no text; without white space, backspace and escape."""
+_BEGINNING = 1 << 20
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
 
@@ -103,10 +106,12 @@ def _text(path: Path, how: TextOptions) -> str:
         raise UsageError(
             f"unknown encoding {how.encoding!r}", expected="utf-8, utf-16, latin-1, gbk, ..."
         ) from error
-    if 4 * text.count("\0") > len(text):
+    begun = text[:_BEGINNING]
+    # A space is one NUL in every script; in some the other bytes are letters and white space.
+    if 4 * sum(map(begun.count, _CONTROLS)) > len(begun) or 30 * begun.count("\0") > len(begun):
         raise _Unreadable(
             f"file that is not {how.encoding}",
-            f"{path}: many of its characters are NUL, as in UTF-16 without a byte order mark",
+            f"{path}: many of its characters are control codes, as in UTF-16 without a byte order mark",
             expected=f"{how.encoding} text",
             fix="give --encoding (utf-16-le, utf-16-be)",
         )

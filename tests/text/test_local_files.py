@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,12 @@ def test_one_s_own_text_is_read_whole_and_a_split_is_named(lengthwise: Callable[
     assert "--split all" in done.err
 
 
+WITHOUT_CONTENT: dict[str, dict[str, Any]] = {
+    "other key": {"role": "user", "text": "x"},
+    "null": {"role": "user", "content": None, "tool_calls": None},
+    "number": {"role": "user", "content": 3.5},
+    "no parts": {"role": "user", "content": []},
+}
 SCRIPTS = {
     "Latin": "All happy families are alike",
     "Cyrillic": "Все счастливые семьи похожи друг на друга",
@@ -228,6 +235,22 @@ BAD: dict[str, tuple[bytes, str, str]] = {
         for order in ("le", "be")
     },
     "half.jsonl": (b'{"text": "\\ud800"}', "line 1: .*surrogate", "row with half of a surrogate pair"),
+    **{
+        f"{what}.{kind}": (
+            parquet({"text": [[message]]})
+            if kind == "parquet"
+            else json.dumps({"text": [{"role": "user", "content": "x"}, message]}).encode(),
+            "message [12] of 'text' has no text as its content",
+            "row with a message without content",
+        )
+        for what, message in WITHOUT_CONTENT.items()
+        for kind in ("jsonl", "parquet")
+    },
+    "message twice.jsonl": (
+        b'{"text": [{"role": "user", "content": "x", "content": "y"}]}',
+        "'content' is there twice",
+        "line that is no JSON object",
+    ),
     "list.jsonl": (b'{"text": ["x", "y"]}\n', "line 1: 'text' is a list", "row whose 'text' is no text"),
 }
 
@@ -339,6 +362,54 @@ def test_messages_are_read_as_the_template_writes_them(kind, lengthwise, tmp_pat
     assert found["tokens"] == plain["provenance"]["text"]["tokens"]
     corpus = load_corpus(str(text), text_field="messages").rendered(tokenizer)
     assert [*corpus.documents.values()] == [*load_corpus(str(written)).documents.values()]
+
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "the king"}]}]
+OF_PARTS = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+CALL = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
+OF_CALLS = "{% for m in messages %}{{ m.tool_calls[0].function.name }}{% endfor %}"
+RESULT = [{"role": "tool", "content": {"found": [1, 2]}}]
+OF_RESULTS = "{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("chat", "template", "text"),
+    [
+        (PARTS, OF_PARTS, "the king"),
+        (PARTS, "{% for m in messages %}{{ m.content | trim }}{% endfor %}", None),
+        (PARTS, "{% for m in messages %}{% for part in m.content %}{{ part }}{% endfor %}{% endfor %}", None),
+        (CALL, OF_CALLS, "f"),
+        (RESULT, OF_RESULTS, '{"found": [1, 2]}'),
+        (RESULT, TEMPLATE, None),
+    ],
+)
+def test_a_message_of_parts_is_read_where_the_template_takes_them(chat, template, text, tmp_path: Path):
+    from lengthwise.testing import tiny_tokenizer
+    from lengthwise.text.corpus import render_chat
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": chat}))
+    corpus = load_corpus(str(tmp_path), text_field="messages")
+    if text is None:
+        for tokenize in (False, True):
+            with pytest.raises(UsageError, match="text alone"):
+                render_chat(tokenizer, chat, "a row", tokenize=tokenize)
+    else:
+        assert [*corpus.rendered(tokenizer).documents.values()] == [text]
+
+
+def test_what_is_no_json_beside_a_message_is_no_fault(tmp_path: Path):
+    from lengthwise.testing import tiny_tokenizer
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{{ m.when }}{% endfor %}"
+    chats = [
+        [{"role": "user", "content": "x", "when": datetime(2024, 1, day), "image": b"\1"}] for day in (1, 2)
+    ]
+    (tmp_path / "a.parquet").write_bytes(parquet({"text": chats}))
+    corpus = load_corpus(str(tmp_path)).rendered(tokenizer)
+    assert [*corpus.documents.values()] == ["x2024-01-01 00:00:00", "x2024-01-02 00:00:00"]
 
 
 UNUSED: dict[str, tuple[str, ...]] = {

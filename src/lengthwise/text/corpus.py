@@ -9,7 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -157,7 +158,18 @@ def render_chat(tokenizer: Any, messages: Any, own: str, **options: Any) -> Any:
         if "strftime_now" in str(tokenizer.chat_template):
             _say_date()
             options["chat_template"] = _DATED + tokenizer.get_chat_template(tools=options.get("tools"))
-        return tokenizer.apply_chat_template(messages, **options)
+        made = tokenizer.apply_chat_template(messages, **options)
+        contents = [each["content"] for each in messages if isinstance(each.get("content"), list | dict)]
+        if contents:
+            plain = options | {"tokenize": False, "return_assistant_tokens_mask": False}
+            written = tokenizer.apply_chat_template(messages, **plain)
+            # What Python shows of a list or an object has quotes that JSON has not.
+            shown = {
+                str(part) for each in contents for part in (each, *each) if isinstance(part, list | dict)
+            }
+            if any("'" in part and part in written for part in shown):
+                raise ValueError("the template takes text alone, and a message has parts")
+        return made
     # The template is a program of the model's authors.
     except Exception as error:
         raise UsageError(
@@ -317,5 +329,13 @@ def _corpus_of(
     if chat and not all(isinstance(value, list) for value in given):
         problem = f"{name} has texts and chats"
         raise UsageError(problem, expected="one of them", fix="give the files of one kind")
-    documents = {own: json.dumps(value) if chat and value else value for own, value in values.items()}
+    documents = {
+        own: json.dumps(value, default=_as_json) if chat and value else value for own, value in values.items()
+    }
     return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out, chat=chat)
+
+
+def _as_json(value: Any) -> str:
+    """What Parquet has and JSON has not, as a date in a message. What Python shows of others may be an address."""
+    plain = isinstance(value, date | time | timedelta | Decimal | bytes)
+    return str(value) if plain else type(value).__name__

@@ -120,9 +120,12 @@ def _text(path: Path, how: TextOptions) -> str:
 
 def _object(pairs: list[tuple[str, Any]], *, field: str) -> dict[str, Any]:
     """A JSON object. ValueError if the text's key is there twice: nobody knows which of two texts is meant."""
-    if sum(key == field for key, _ in pairs) > 1:
-        raise ValueError(f"the key {field!r} is there twice")
-    return dict(pairs)
+    found = dict(pairs)
+    names = (field, "role", "content") if "role" in found else (field,)
+    for name in names if len(found) < len(pairs) else ():
+        if sum(key == name for key, _ in pairs) > 1:
+            raise ValueError(f"the key {name!r} is there twice")
+    return found
 
 
 def _check_names(path: Path, names: list[str], how: TextOptions) -> None:
@@ -314,6 +317,13 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
             f"{where}: {field!r} has half of a surrogate pair, {half[0]!r}",
             expected="text that can be written as UTF-8",
         )
+    wrong = next((n for n, each in enumerate(value, start=1) if not _has_content(each)), 0) if chat else 0
+    if wrong:
+        return _Unreadable(
+            "row with a message without content",
+            f"{where}: message {wrong} of {field!r} has no text as its content",
+            expected="messages with role and content",
+        )
     if isinstance(value, str) or chat or value is None:
         return value or ""
     return _Unreadable(
@@ -321,4 +331,12 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         f"{where}: {field!r} is a {type(value).__name__}, not text",
         expected="text, or messages with role and content",
         fix="give another --text-field",
+    )
+
+
+def _has_content(message: dict[str, Any]) -> bool:
+    """Whether a message has text, or what a template may make one of: parts, an object, calls of tools."""
+    content = message.get("content")
+    return isinstance(content, str) or bool(
+        message.get("tool_calls") if content is None else content and isinstance(content, list | dict)
     )

@@ -385,7 +385,7 @@ OF_RESULTS = "{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
 )
 def test_a_message_of_parts_is_read_where_the_template_takes_them(chat, template, text, tmp_path: Path):
     from lengthwise.testing import tiny_tokenizer
-    from lengthwise.text.corpus import render_chat
+    from lengthwise.text.chats import render_chat
 
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = template

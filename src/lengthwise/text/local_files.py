@@ -25,6 +25,7 @@ from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
+from lengthwise.text.chats import has_content
 
 logger = logging.getLogger(__name__)
 
@@ -317,7 +318,7 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
             f"{where}: {field!r} has half of a surrogate pair, {half[0]!r}",
             expected="text that can be written as UTF-8",
         )
-    wrong = next((n for n, each in enumerate(value, start=1) if not _has_content(each)), 0) if chat else 0
+    wrong = next((n for n, each in enumerate(value, start=1) if not has_content(each)), 0) if chat else 0
     if wrong:
         return _Unreadable(
             "row with a message without content",
@@ -331,12 +332,4 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
         f"{where}: {field!r} is a {type(value).__name__}, not text",
         expected="text, or messages with role and content",
         fix="give another --text-field",
-    )
-
-
-def _has_content(message: dict[str, Any]) -> bool:
-    """Whether a message has text, or what a template may make one of: parts, an object, calls of tools."""
-    content = message.get("content")
-    return isinstance(content, str) or bool(
-        message.get("tool_calls") if content is None else content and isinstance(content, list | dict)
     )

@@ -270,6 +270,36 @@ def test_what_cannot_be_read_is_named_with_the_way_out_or_skipped_and_counted(na
     assert corpus.left_out == {kind: 1}
 
 
+def cut_parquet() -> bytes:
+    """Its second group of rows is damaged."""
+    import pyarrow
+    import pyarrow.parquet
+
+    sink, size = pyarrow.BufferOutputStream(), 1 << 16
+    table = pyarrow.table({"text": [f"{n:09}" for n in range(2 * size)]})
+    pyarrow.parquet.write_table(table, sink, row_group_size=size, use_dictionary=False, compression="none")
+    content = sink.getvalue().to_pybytes()
+    middle = content.index(b"%09d" % (size + 9))
+    return content[:middle] + b"\xff" * 900 + content[middle + 900 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rest"),
+    [
+        ("a.csv", b'text\n"one\ntwo"\nthree\n"four" five\nsix\n', "from line 5 on"),
+        ("a.tsv", b'n\ttext\n1\tone\n2\ttwo\n3\t"three" \n', "from line 4 on"),
+        ("a.parquet", cut_parquet(), "from row 65537 on"),
+    ],
+)
+def test_the_rest_of_a_file_that_is_left_out_is_named(name: str, content: bytes, rest: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=name):
+        load_corpus(str(tmp_path))
+    corpus = load_corpus(str(tmp_path), skip_unreadable=True)
+    assert corpus.left_out == {f"the rest of {name} {rest}": 1}
+    assert f": the rest of {name} {rest}." in left_out_note(corpus.left_out, 2)[0]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

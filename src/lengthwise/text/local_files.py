@@ -267,9 +267,14 @@ def _documents(name: str, file: Path, how: TextOptions) -> Iterator[tuple[str, A
             )
         yield name, text
         return
-    unit = "row" if kind in (".json", ".parquet") else "line"
-    for number, row in READERS[kind](file, how):
-        yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
+    unit, number = "row" if kind in (".json", ".parquet") else "line", 0
+    try:
+        for number, row in READERS[kind](file, how):
+            yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
+    except _Unreadable as error:
+        # The rows before it are read.
+        error.kind = f"the rest of {name} from {unit} {number + 1} on" if number else error.kind
+        raise
 
 
 def _holds_rows(text: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.files import named_path
+from lengthwise.files import named_path, say_embedded
 from lengthwise.results import percent
 from lengthwise.settings import TextOptions
 from lengthwise.text.chats import chat_json, render_chat
-
-logger = logging.getLogger(__name__)
 
 Split = Literal["test", "train", "all"]
 
@@ -212,6 +209,8 @@ def load_corpus(
     embedded = _embedded(spec)
     if embedded is not None:
         how.check_used(spec, "an embedded text", {"split"})
+        if path.exists():
+            say_embedded(path.absolute())
         wanted: Split = split or "test"
         documents, left_out = embedded["read"](
             lambda own: wanted == "all" or f"{own}/".startswith(embedded["held_out"]) == (wanted == "test")

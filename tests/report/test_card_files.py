@@ -129,16 +129,33 @@ def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == said(read_results(out / "limit" / "results.json")).sentence
     assert shown[0].startswith("tiny: claims 128 tokens; predictions at chance; ")
-    files = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
-    assert shown[1:] == [str(out / name) for name in files]
-    before = {name: (out / name).read_bytes() for name in files}
+    assert shown[1:] == [str(out / name) for name in FILES]
+    before = {name: (out / name).read_bytes() for name in FILES}
     stamp = (out / "limit" / "samples.jsonl").stat().st_mtime_ns
     assert run(words) == 0
     assert (out / "limit" / "samples.jsonl").stat().st_mtime_ns == stamp
-    assert {name: (out / name).read_bytes() for name in files} == before
+    assert {name: (out / name).read_bytes() for name in FILES} == before
     # The run that was kept is enough, and its card lies in it.
     assert run(["card", str(out / "limit")]) == 0
     assert (out / "limit" / "card" / "card.svg").read_bytes() == before["card.svg"]
+
+
+FILES = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["RUN", "MODEL"])
+def test_a_file_that_is_no_card_is_left(write_run: Any, tmp_path: Path, kind: str, name: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("one's own")
+    run_of = write_run("run", kind="limit", rows=limit(SOUND, USED).rows)
+    assert run(["card", str(run_of) if kind == "RUN" else "gone-model", "--out", str(out)]) == 2
+    assert [(each.name, each.read_text()) for each in out.iterdir()] == [(name, "one's own")]
+    (out / name).unlink()
+    for _ in range(2):
+        assert run(["card", str(run_of), "--out", str(out)]) == 0
+    assert {each.name for each in out.iterdir()} == {*FILES}
 
 
 def test_the_card_of_the_readme_is_of_the_kept_numbers() -> None:

@@ -208,5 +208,12 @@ def test_a_run_can_be_named_and_its_figures_and_tables_taken_alone(
     figures = write_figures(named, tmp_path / "figures")
     assert [figure.name for figure in figures] == ["loss-by-length.svg", "loss-by-position.svg"]
     assert "plain: 3.200 at 256" in figures[0].read_text()
+    assert write_figures(named, tmp_path / "figures") == figures
+    figures[0].unlink()
+    figures[1].write_text("<svg>one's own</svg>")
+    with pytest.raises(UsageError, match="another kind of file"):
+        write_figures(named, tmp_path / "figures")
+    assert not figures[0].exists()
+    assert figures[1].read_text() == "<svg>one's own</svg>"
     [table] = run_tables(named)
     assert list(table.columns) == ["metric", "length", "plain", "yarn"]

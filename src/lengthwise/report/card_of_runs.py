@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
-from lengthwise.report.card_drawing import Card, Line, panel, png, shapes, svg, token_panel
+from lengthwise.files import atomic_write_bytes, atomic_write_text, file_to_write, named_path, read_json
+from lengthwise.report.card_drawing import CARD_BEGINS, Card, Line, panel, png, shapes, svg, token_panel
 from lengthwise.report.card_text import badge, line_words, markdown
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
@@ -22,6 +22,8 @@ from lengthwise.results import Results, Row, percent
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
+_FILES = ("card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png")
+"""The files of a card, in the order in which they are written."""
 _MOST_BINS = 12
 _LONGEST = 26
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
@@ -50,7 +52,7 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
             run.results.provenance["weights"] = inputs.get("model", {}).get("weights")
     limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
     card = card_of([run.results for run in limits], [run.results for run in comparisons])
-    folder = (limits or comparisons)[-1].path / "card" if out is None else named_path(out, what="--out")
+    folder = card_folder((limits or comparisons)[-1].path / "card" if out is None else out)
     drawing = shapes(card)
     pictures = {"card.png": png(drawing), "card-dark.png": png(drawing, dark=True)}
     texts = {"card.svg": svg(drawing, card.sentence), "badge.svg": badge(card), "card.md": markdown(card)}
@@ -61,6 +63,20 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
     for name, data in pictures.items():
         atomic_write_bytes(folder / name, data)
     return card, [folder / name for name in (*texts, *pictures)]
+
+
+def card_folder(name: Path | str) -> Path:
+    """The folder of that name, for a card; UsageError if it has files of a card's names and no earlier card."""
+    folder = named_path(name, what="--out")
+    card = file_to_write(folder / _FILES[0], what="the card", begins=CARD_BEGINS)
+    there = [each for each in _FILES if (folder / each).exists()]
+    if there and not card.exists():
+        raise UsageError(
+            f"{folder} has {', '.join(there)}, and no {card.name}",
+            expected="a new folder, or one with an earlier card",
+            fix="choose another --out",
+        )
+    return folder
 
 
 def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> Card:

@@ -97,6 +97,7 @@ def test_runs_that_do_not_belong_together_are_refused(
         (["RUN", "--windows", "4"], "there is no model to measure, and windows is given"),
         (["RUN", "--text", "books"], "there is no model to measure, and text is given"),
         (["PPL"], "holds a run of 'ppl'"),
+        (["ODD"], "inputs.json holds a int as 'model'"),
         (["PARTIAL"], "holds an unfinished run of 'limit'"),
         (["gone"], "gone is no run folder"),
         (["a", "b", "c", "--out", "OUT"], "a, b, c are no run folders"),
@@ -105,11 +106,17 @@ def test_runs_that_do_not_belong_together_are_refused(
 def test_the_command_refuses(
     write_run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], problem: str
 ) -> None:
-    kept = {"RUN": ("limit", False), "PPL": ("ppl", False), "PARTIAL": ("limit", True)}
+    kept = {
+        "RUN": ("limit", False),
+        "ODD": ("limit", False),
+        "PPL": ("ppl", False),
+        "PARTIAL": ("limit", True),
+    }
     places = {"OUT": str(tmp_path / "out")} | {
         name: str(write_run(name, kind=kind, rows=limit(SOUND, USED).rows, partial=partial))
         for name, (kind, partial) in kept.items()
     }
+    (Path(places["ODD"]) / "inputs.json").write_text('{"model": 3}')
     assert run(["card", *(places.get(each, each) for each in options)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert problem in lines[0]

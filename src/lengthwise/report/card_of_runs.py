@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_bytes, atomic_write_text, file_to_write, named_path, read_json
+from lengthwise.files import atomic_write_bytes, atomic_write_text, file_to_write, named_path
 from lengthwise.report.card_drawing import CARD_BEGINS, Card, Line, panel, png, shapes, svg, token_panel
 from lengthwise.report.card_text import badge, line_words, markdown
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
@@ -19,6 +19,7 @@ from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
 from lengthwise.results import Results, Row, percent
+from lengthwise.runs import read_inputs
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
@@ -48,8 +49,7 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
                 fix="lengthwise limit MODEL --out RUN; --resume finishes a run",
             )
         if (run.path / "inputs.json").is_file():
-            inputs = read_json(run.path / "inputs.json", expected="the fingerprints of the run")
-            run.results.provenance["weights"] = inputs.get("model", {}).get("weights")
+            run.results.provenance["weights"] = read_inputs(run.path).get("model", {}).get("weights")
     limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
     card = card_of([run.results for run in limits], [run.results for run in comparisons])
     folder = card_folder((limits or comparisons)[-1].path / "card" if out is None else out)

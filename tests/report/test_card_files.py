@@ -49,6 +49,17 @@ def test_the_badge_has_intervals_too() -> None:
     assert card_of([], [compare(floor=1.0)]).badge == "not decided"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"), [("books", "books"), ("a/notes/", "notes"), (".", "a text"), ("/", "a text")]
+)
+def test_a_text_has_a_name(text: str, name: str) -> None:
+    found = limit(SOUND, USED)
+    found.provenance["text"] = {"corpus": text}
+    plain = yaml.safe_load(model_index(found))["model-index"]
+    assert plain[0]["results"][0]["dataset"] == {"type": name, "name": name, "split": "all"}
+    assert f">{name}, " in markdown(card_of([found]))
+
+
 def test_the_hub_reads_the_metadata() -> None:
     plain = yaml.safe_load(model_index(limit(LEAST, USED, model="a/b")))
     name, found = model_index_to_eval_results(plain["model-index"])

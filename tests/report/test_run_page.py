@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.report.run_page import build_report, run_tables, write_figures
+from lengthwise.report.run_page import build_report, run_rows, run_tables, write_figures
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row, read_results
 from lengthwise.runs import RunFolder
@@ -117,6 +117,7 @@ def test_partial_runs_are_marked(write_run: WriteRun) -> None:
     rows = [row for row in made.perplexity_rows() if row.is_whole]
     path = write_run("a", kind="ppl", rows=rows, partial=True)
     page = build_report([path])
+    assert {row.model for row in run_rows([path])} == {"smollm2-135m (partial)"}
     assert "<title>smollm2-135m (partial): at 1024 tokens the loss is 3.080 [" in page.read_text()
     text = text_of(page)
     assert "smollm2-135m is partial" in text

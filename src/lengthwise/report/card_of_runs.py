@@ -149,7 +149,8 @@ def _text(run: Results) -> dict[str, Any]:
 
 
 def _corpus(run: Results) -> str:
-    return PurePath(str(_text(run).get("corpus", "a text"))).name
+    # The folder "." has no name.
+    return PurePath(str(_text(run).get("corpus", ""))).name or "a text"
 
 
 def _limit_lines(run: Results, side: str) -> list[Line]:

@@ -114,8 +114,9 @@ def run_tables(paths: Sequence[Path | str]) -> list[Table]:
 
 
 def run_rows(paths: Sequence[Path | str]) -> list[Row]:
-    """Every number of the runs."""
-    return tables.in_order([row for run in read_runs(paths) for row in run.results.rows])
+    """Every number of the runs; the model of an unfinished one says so."""
+    runs = [(run.results.rows, " (partial)" if run.results.partial else "") for run in read_runs(paths)]
+    return tables.in_order([replace(row, model=f"{row.model}{mark}") for rows, mark in runs for row in rows])
 
 
 def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:

@@ -316,21 +316,22 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
             fix="give --text-field",
         )
     value = row[field]
-    chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
+    roles = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
+    chat: list[Any] | None = value if roles else None
     if isinstance(value, str) and (half := _HALF.search(value)):
         return _Unreadable(
             "row with half of a surrogate pair",
             f"{where}: {field!r} has half of a surrogate pair, {half[0]!r}",
             expected="text that can be written as UTF-8",
         )
-    wrong = next((n for n, each in enumerate(value, start=1) if not has_content(each)), 0) if chat else 0
+    wrong = next((n for n, each in enumerate(chat or (), start=1) if not has_content(each)), 0)
     if wrong:
         return _Unreadable(
             "row with a message without content",
             f"{where}: message {wrong} of {field!r} has no text as its content",
             expected="messages with role and content",
         )
-    if isinstance(value, str) or chat or value is None:
+    if isinstance(value, str) or chat is not None or value is None:
         return value or ""
     return _Unreadable(
         f"row whose {field!r} is no text",

@@ -175,3 +175,14 @@ def test_a_run_of_an_earlier_version_is_named_as_one(tmp_path: Path) -> None:
         pytest.raises(UsageError, match=r"another version of lengthwise.*none of the model's tokenizer"),
     ):
         folder.check_inputs({"model": {"weights": "a", "tokenizer": "b"}})
+
+
+@pytest.mark.parametrize(
+    "content", ["", "3", "[]", '{"model": 3}', '{"model": {"weights": "a"}, "text": null}']
+)
+def test_fingerprints_of_another_shape_are_named(content: str, tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as folder:
+        folder.check_inputs({"model": {"weights": "a"}})
+        (folder.path / "inputs.json").write_text(content)
+        with pytest.raises(UsageError, match=r"inputs\.json"):
+            folder.check_inputs({"model": {"weights": "a"}})

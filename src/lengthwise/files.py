@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def named_path(name: str | Path, *, what: str) -> Path:
         cause = getattr(error, "strerror", None) or error
         raise UsageError(f"{what} {shown(str(name))} cannot be looked up: {cause}") from error
     return path
+
+
+@cache
+def say_embedded(path: Path) -> None:
+    """Say, once, that a name means what is embedded, where this path has that name too."""
+    logger.warning("%s is the embedded one; for the one in this folder give ./%s", path.name, path.name)
 
 
 def named_run(name: str | Path) -> tuple[str, Path]:

@@ -169,7 +169,7 @@ class RunFolder:
             if all_of_them:
                 atomic_write_json(path, inputs)
             return
-        before = read_json(path, expected="the fingerprints that the run was begun with")
+        before = read_inputs(self.path)
         for name, prints in inputs.items():
             if lacking := [part for part in prints if part not in before.get(name, {})]:
                 raise other_version(
@@ -300,6 +300,17 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
     for name in names:
         if (source / name).exists():
             os.replace(source / name, target / name)
+
+
+def read_inputs(path: Path) -> dict[str, dict[str, Any]]:
+    """The fingerprints that the run at `path` was begun with; UsageError if its `inputs.json` has none."""
+    file, expected = path / "inputs.json", "the fingerprints that the run was begun with"
+    found = read_json(file, expected=expected)
+    for name, prints in found.items():
+        if not isinstance(prints, dict):
+            problem = f"{file} holds a {type(prints).__name__} as {name!r}"
+            raise UsageError(problem, expected=expected, fix="restore it, or start again")
+    return found
 
 
 def finished_results(path: Path) -> Results | None:

@@ -37,6 +37,14 @@ def test_a_gate_in_json_junit_and_summary(on_text, tmp_path, monkeypatch, above,
     assert "| loss | 32 tokens |" in summary
 
 
+def test_a_name_is_no_markdown_in_a_summary(lengthwise, model, text, tmp_path, monkeypatch):
+    monkeypatch.setenv(SUMMARY, str(tmp_path / "summary.md"))
+    Path("__new__").symlink_to(Path(model).resolve())
+    words = (*text, "--lengths", 32, "--windows", 2, "--fail-above", 1e6)
+    assert lengthwise("ppl", "__new__", *words).code == 0
+    assert Path("summary.md").read_text().startswith(r"### \_\_new\_\_: ")
+
+
 def test_a_gate_that_is_not_decided_does_not_pass(lengthwise, model, text):
     words = ("--lengths", 96, "--windows", 3, "--b", "attn=eager", "--fail-above", 1e-9, "--json")
     done = lengthwise("compare", model, model, *text, *words, "--junit", "out.xml")

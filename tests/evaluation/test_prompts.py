@@ -84,7 +84,7 @@ def test_a_chat_template_writes_the_whole_prompt_or_is_refused(template: str) ->
 
 def test_one_place_applies_chat_templates_with_one_date() -> None:
     home = Path(lengthwise.__file__).parent
-    assert [p.name for p in home.rglob("*.py") if ".apply_chat_template(" in p.read_text()] == ["corpus.py"]
+    assert [p.name for p in home.rglob("*.py") if ".apply_chat_template(" in p.read_text()] == ["chats.py"]
 
 
 @pytest.mark.parametrize("before", ["", "<think>"])

@@ -49,6 +49,17 @@ def test_the_badge_has_intervals_too() -> None:
     assert card_of([], [compare(floor=1.0)]).badge == "not decided"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"), [("books", "books"), ("a/notes/", "notes"), (".", "a text"), ("/", "a text")]
+)
+def test_a_text_has_a_name(text: str, name: str) -> None:
+    found = limit(SOUND, USED)
+    found.provenance["text"] = {"corpus": text}
+    plain = yaml.safe_load(model_index(found))["model-index"]
+    assert plain[0]["results"][0]["dataset"] == {"type": name, "name": name, "split": "all"}
+    assert f">{name}, " in markdown(card_of([found]))
+
+
 def test_the_hub_reads_the_metadata() -> None:
     plain = yaml.safe_load(model_index(limit(LEAST, USED, model="a/b")))
     name, found = model_index_to_eval_results(plain["model-index"])
@@ -97,6 +108,7 @@ def test_runs_that_do_not_belong_together_are_refused(
         (["RUN", "--windows", "4"], "there is no model to measure, and windows is given"),
         (["RUN", "--text", "books"], "there is no model to measure, and text is given"),
         (["PPL"], "holds a run of 'ppl'"),
+        (["ODD"], "inputs.json holds a int as 'model'"),
         (["PARTIAL"], "holds an unfinished run of 'limit'"),
         (["gone"], "gone is no run folder"),
         (["a", "b", "c", "--out", "OUT"], "a, b, c are no run folders"),
@@ -105,11 +117,17 @@ def test_runs_that_do_not_belong_together_are_refused(
 def test_the_command_refuses(
     write_run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], problem: str
 ) -> None:
-    kept = {"RUN": ("limit", False), "PPL": ("ppl", False), "PARTIAL": ("limit", True)}
+    kept = {
+        "RUN": ("limit", False),
+        "ODD": ("limit", False),
+        "PPL": ("ppl", False),
+        "PARTIAL": ("limit", True),
+    }
     places = {"OUT": str(tmp_path / "out")} | {
         name: str(write_run(name, kind=kind, rows=limit(SOUND, USED).rows, partial=partial))
         for name, (kind, partial) in kept.items()
     }
+    (Path(places["ODD"]) / "inputs.json").write_text('{"model": 3}')
     assert run(["card", *(places.get(each, each) for each in options)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert problem in lines[0]
@@ -129,16 +147,33 @@ def test_a_model_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == said(read_results(out / "limit" / "results.json")).sentence
     assert shown[0].startswith("tiny: claims 128 tokens; predictions at chance; ")
-    files = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
-    assert shown[1:] == [str(out / name) for name in files]
-    before = {name: (out / name).read_bytes() for name in files}
+    assert shown[1:] == [str(out / name) for name in FILES]
+    before = {name: (out / name).read_bytes() for name in FILES}
     stamp = (out / "limit" / "samples.jsonl").stat().st_mtime_ns
     assert run(words) == 0
     assert (out / "limit" / "samples.jsonl").stat().st_mtime_ns == stamp
-    assert {name: (out / name).read_bytes() for name in files} == before
+    assert {name: (out / name).read_bytes() for name in FILES} == before
     # The run that was kept is enough, and its card lies in it.
     assert run(["card", str(out / "limit")]) == 0
     assert (out / "limit" / "card" / "card.svg").read_bytes() == before["card.svg"]
+
+
+FILES = ["card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["RUN", "MODEL"])
+def test_a_file_that_is_no_card_is_left(write_run: Any, tmp_path: Path, kind: str, name: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("one's own")
+    run_of = write_run("run", kind="limit", rows=limit(SOUND, USED).rows)
+    assert run(["card", str(run_of) if kind == "RUN" else "gone-model", "--out", str(out)]) == 2
+    assert [(each.name, each.read_text()) for each in out.iterdir()] == [(name, "one's own")]
+    (out / name).unlink()
+    for _ in range(2):
+        assert run(["card", str(run_of), "--out", str(out)]) == 0
+    assert {each.name for each in out.iterdir()} == {*FILES}
 
 
 def test_the_card_of_the_readme_is_of_the_kept_numbers() -> None:

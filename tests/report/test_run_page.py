@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.report.run_page import build_report, run_tables, write_figures
+from lengthwise.report.run_page import build_report, run_rows, run_tables, write_figures
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row, read_results
 from lengthwise.runs import RunFolder
@@ -117,6 +117,7 @@ def test_partial_runs_are_marked(write_run: WriteRun) -> None:
     rows = [row for row in made.perplexity_rows() if row.is_whole]
     path = write_run("a", kind="ppl", rows=rows, partial=True)
     page = build_report([path])
+    assert {row.model for row in run_rows([path])} == {"smollm2-135m (partial)"}
     assert "<title>smollm2-135m (partial): at 1024 tokens the loss is 3.080 [" in page.read_text()
     text = text_of(page)
     assert "smollm2-135m is partial" in text
@@ -208,5 +209,12 @@ def test_a_run_can_be_named_and_its_figures_and_tables_taken_alone(
     figures = write_figures(named, tmp_path / "figures")
     assert [figure.name for figure in figures] == ["loss-by-length.svg", "loss-by-position.svg"]
     assert "plain: 3.200 at 256" in figures[0].read_text()
+    assert write_figures(named, tmp_path / "figures") == figures
+    figures[0].unlink()
+    figures[1].write_text("<svg>one's own</svg>")
+    with pytest.raises(UsageError, match="another kind of file"):
+        write_figures(named, tmp_path / "figures")
+    assert not figures[0].exists()
+    assert figures[1].read_text() == "<svg>one's own</svg>"
     [table] = run_tables(named)
     assert list(table.columns) == ["metric", "length", "plain", "yarn"]

@@ -61,8 +61,10 @@ def test_fingerprint_sees_ids_texts_and_borders():
     assert base not in others
 
 
-def test_copies_of_a_document_are_one():
+@pytest.mark.parametrize("copy", ["one", "one\n", " \n one \n\n"])
+def test_copies_of_a_document_are_one(copy: str):
     """Intervals take documents to be independent."""
-    corpus = Corpus.of("texts", {"a": "one", "b": "two", "c": "one", "d": " "}, split="all")
+    corpus = Corpus.of("texts", {"a": "one", "b": "two", "c": copy, "d": " "}, split="all")
     assert list(corpus.documents) == ["a", "b"]
+    assert list(corpus.without({copy}).documents) == ["b"]
     assert corpus.left_out == {EMPTY: 1, COPIES: 1}

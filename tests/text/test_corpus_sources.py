@@ -35,6 +35,30 @@ def test_unknown_name_and_split_name_the_nearest():
         load_corpus("books", split="tets")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_an_embedded_name_that_is_a_folder_too_is_said(there, tmp_path, monkeypatch, caplog):
+    from lengthwise.checkpoints import embedded_models
+    from lengthwise.checkpoints.resolve import resolve
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
+
+    embedded = {"read": lambda _: ({"a": "embedded"}, {}), "split_rule": "fixed"}
+    monkeypatch.setitem(EMBEDDED_CORPORA, "code", embedded)
+    monkeypatch.setattr(embedded_models, "build_embedded", lambda _: tmp_path / "made")
+    monkeypatch.chdir(tmp_path)
+    for name in ("code", "tiny-books") if there else ():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("one's own")
+    for _ in range(2):
+        assert pairs("code") == [("a", "embedded")]
+        assert resolve("tiny-books").location == str(tmp_path / "made")
+    if there:
+        assert pairs("./code") == [("a.txt", "one's own")]
+        assert resolve("./tiny-books").location == "tiny-books"
+    assert [record.args for record in caplog.records] == [
+        (name, name) for name in ("code", "tiny-books") * there
+    ]
+
+
 @pytest.fixture
 def hub_folder(tmp_path: Path) -> Path:
     """A local data set in the hub's layout: two configs, one of which has a test split."""

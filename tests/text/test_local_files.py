@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,21 @@ def test_one_s_own_text_is_read_whole_and_a_split_is_named(lengthwise: Callable[
     assert "--split all" in done.err
 
 
+WITHOUT_CONTENT: dict[str, dict[str, Any]] = {
+    "other key": {"role": "user", "text": "x"},
+    "null": {"role": "user", "content": None, "tool_calls": None},
+    "number": {"role": "user", "content": 3.5},
+    "no parts": {"role": "user", "content": []},
+}
+SCRIPTS = {
+    "Latin": "All happy families are alike",
+    "Cyrillic": "Все счастливые семьи похожи друг на друга",
+    "Devanagari": "सभी सुखी परिवार एक जैसे होते हैं और हर दुखी परिवार",
+    "Malayalam": "കടൽക്കാറ്റിൽ ഇടയ്ക്കിടെ ആകാശം",
+    "Thai": "ครอบครัวที่มีความสุขทุกครอบครัวเหมือนกัน",
+    "Arabic": "كل العائلات السعيدة متشابهة",
+}
+"""Their UTF-16 is UTF-8 too: no byte is above 0x7F."""
 BAD: dict[str, tuple[bytes, str, str]] = {
     "latin.txt": ("a\nGrüße".encode("latin-1"), "line 2: .*utf-8", "file that is not utf-8"),
     "rows.jsonl": (b'{"text": "x"}\n{"body": "y"}\n', "line 2 .*'text'", "row without 'text'"),
@@ -209,8 +225,32 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "rows.parquet": (b"PAR1", "not a Parquet file", "unreadable file"),
     "rows.jsonl.gz": (b"\x1f\x8bnothing", "cannot read", "unreadable file"),
     "stream.jsonl.gz": (gzip.compress(JSONL.encode())[:10] + b"\xff" * 40, "Error -3", "unreadable file"),
-    "wide.txt": ("some text".encode("utf-16-le"), "NUL", "file that is not utf-8"),
+    **{
+        f"{script} {order}.txt": (
+            text.encode(f"utf-16-{order}"),
+            r"UTF-16[\s\S]*--encoding",
+            "file that is not utf-8",
+        )
+        for script, text in SCRIPTS.items()
+        for order in ("le", "be")
+    },
     "half.jsonl": (b'{"text": "\\ud800"}', "line 1: .*surrogate", "row with half of a surrogate pair"),
+    **{
+        f"{what}.{kind}": (
+            parquet({"text": [[message]]})
+            if kind == "parquet"
+            else json.dumps({"text": [{"role": "user", "content": "x"}, message]}).encode(),
+            "message [12] of 'text' has no text as its content",
+            "row with a message without content",
+        )
+        for what, message in WITHOUT_CONTENT.items()
+        for kind in ("jsonl", "parquet")
+    },
+    "message twice.jsonl": (
+        b'{"text": [{"role": "user", "content": "x", "content": "y"}]}',
+        "'content' is there twice",
+        "line that is no JSON object",
+    ),
     "list.jsonl": (b'{"text": ["x", "y"]}\n', "line 1: 'text' is a list", "row whose 'text' is no text"),
 }
 
@@ -230,6 +270,36 @@ def test_what_cannot_be_read_is_named_with_the_way_out_or_skipped_and_counted(na
     assert corpus.left_out == {kind: 1}
 
 
+def cut_parquet() -> bytes:
+    """Its second group of rows is damaged."""
+    import pyarrow
+    import pyarrow.parquet
+
+    sink, size = pyarrow.BufferOutputStream(), 1 << 16
+    table = pyarrow.table({"text": [f"{n:09}" for n in range(2 * size)]})
+    pyarrow.parquet.write_table(table, sink, row_group_size=size, use_dictionary=False, compression="none")
+    content = sink.getvalue().to_pybytes()
+    middle = content.index(b"%09d" % (size + 9))
+    return content[:middle] + b"\xff" * 900 + content[middle + 900 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rest"),
+    [
+        ("a.csv", b'text\n"one\ntwo"\nthree\n"four" five\nsix\n', "from line 5 on"),
+        ("a.tsv", b'n\ttext\n1\tone\n2\ttwo\n3\t"three" \n', "from line 4 on"),
+        ("a.parquet", cut_parquet(), "from row 65537 on"),
+    ],
+)
+def test_the_rest_of_a_file_that_is_left_out_is_named(name: str, content: bytes, rest: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=name):
+        load_corpus(str(tmp_path))
+    corpus = load_corpus(str(tmp_path), skip_unreadable=True)
+    assert corpus.left_out == {f"the rest of {name} {rest}": 1}
+    assert f": the rest of {name} {rest}." in left_out_note(corpus.left_out, 2)[0]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -244,6 +314,21 @@ def test_rows_in_a_file_of_text_are_named(text: str, said: bool, tmp_path: Path,
     (tmp_path / "a.txt").write_text(text)
     assert [*load_corpus(str(tmp_path / "a.txt")).documents.values()] == [text]
     assert ("name it .jsonl" in caplog.text) is said
+
+
+CODES = {
+    "colour": "\x1b[31mred\x1b[0m ",
+    "overstrike": "b\bbo\bol\bld\bd ",
+    "fields": "8=FIX.4.2\x0135=D\x01",
+    "list": f"{'name' * 9}\0",
+    "page": "\f\v\t",
+}
+
+
+@pytest.mark.parametrize("what", CODES)
+def test_a_text_may_have_control_codes(what: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text(CODES[what] * 50 + ".")
+    assert len(load_corpus(str(tmp_path)).documents) == 1
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
@@ -307,6 +392,54 @@ def test_messages_are_read_as_the_template_writes_them(kind, lengthwise, tmp_pat
     assert found["tokens"] == plain["provenance"]["text"]["tokens"]
     corpus = load_corpus(str(text), text_field="messages").rendered(tokenizer)
     assert [*corpus.documents.values()] == [*load_corpus(str(written)).documents.values()]
+
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "the king"}]}]
+OF_PARTS = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+CALL = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
+OF_CALLS = "{% for m in messages %}{{ m.tool_calls[0].function.name }}{% endfor %}"
+RESULT = [{"role": "tool", "content": {"found": [1, 2]}}]
+OF_RESULTS = "{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("chat", "template", "text"),
+    [
+        (PARTS, OF_PARTS, "the king"),
+        (PARTS, "{% for m in messages %}{{ m.content | trim }}{% endfor %}", None),
+        (PARTS, "{% for m in messages %}{% for part in m.content %}{{ part }}{% endfor %}{% endfor %}", None),
+        (CALL, OF_CALLS, "f"),
+        (RESULT, OF_RESULTS, '{"found": [1, 2]}'),
+        (RESULT, TEMPLATE, None),
+    ],
+)
+def test_a_message_of_parts_is_read_where_the_template_takes_them(chat, template, text, tmp_path: Path):
+    from lengthwise.testing import tiny_tokenizer
+    from lengthwise.text.chats import render_chat
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": chat}))
+    corpus = load_corpus(str(tmp_path), text_field="messages")
+    if text is None:
+        for tokenize in (False, True):
+            with pytest.raises(UsageError, match="text alone"):
+                render_chat(tokenizer, chat, "a row", tokenize=tokenize)
+    else:
+        assert [*corpus.rendered(tokenizer).documents.values()] == [text]
+
+
+def test_what_is_no_json_beside_a_message_is_no_fault(tmp_path: Path):
+    from lengthwise.testing import tiny_tokenizer
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{{ m.when }}{% endfor %}"
+    chats = [
+        [{"role": "user", "content": "x", "when": datetime(2024, 1, day), "image": b"\1"}] for day in (1, 2)
+    ]
+    (tmp_path / "a.parquet").write_bytes(parquet({"text": chats}))
+    corpus = load_corpus(str(tmp_path)).rendered(tokenizer)
+    assert [*corpus.documents.values()] == ["x2024-01-01 00:00:00", "x2024-01-02 00:00:00"]
 
 
 UNUSED: dict[str, tuple[str, ...]] = {

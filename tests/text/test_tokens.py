@@ -1,9 +1,12 @@
+import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, tokenize, tokenizer_fingerprint
 
@@ -91,3 +94,49 @@ def test_fingerprint_ignores_padding_and_truncation():
     set_up(["a", "longer text"], padding=True, truncation=True, max_length=4)
     assert tokenizer_fingerprint(plain) == tokenizer_fingerprint(set_up)
     assert tokenizer_fingerprint(plain) != tokenizer_fingerprint(tiny_tokenizer(vocab_size=300))
+
+
+def in_python(folder: Path, merges: str, **settings: Any) -> Any:
+    """A tokenizer that has no backend."""
+    from transformers import CTRLTokenizer
+
+    folder.mkdir()
+    words = [*"thekingqu", *(f"{letter}@@" for letter in "thekingqu"), "th@@", "the", "he", "<unk>"]
+    (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "merges.txt").write_text(f"#version\n{merges}\n")
+    return CTRLTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), **settings)
+
+
+def splitting() -> Any:
+    tokenizer = tiny_tokenizer()
+    tokenizer.split_special_tokens = True
+    return tokenizer
+
+
+OTHER_IDS = {
+    "special tokens": lambda folder: (tiny_tokenizer(), splitting()),
+    "special tokens in Python": lambda folder: (
+        in_python(folder / "a", "t h"),
+        in_python(folder / "b", "t h", split_special_tokens=True),
+    ),
+    "merges in Python": lambda folder: (in_python(folder / "a", "t h"), in_python(folder / "b", "h e</w>")),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_IDS)
+def test_two_tokenizers_that_give_other_ids_share_no_cache(what: str, tmp_path: Path, cache: Path):
+    one, other = OTHER_IDS[what](tmp_path)
+    text = Corpus.of("c", {"a": "the king <unk> <|end|> the queen"}, split="all")
+    right = [tokenize(text, own, cache=False)[0].ids.tolist() for own in (one, other)]
+    assert right[0] != right[1]
+    assert [tokenize(text, own)[0].ids.tolist() for own in (one, other)] == right
+    with pytest.raises(UsageError, match="another tokenizer"):
+        tokenize(tokenize(text, one), other)
+
+
+def test_a_copy_of_a_tokenizer_in_python_has_the_same_fingerprint(tmp_path: Path):
+    one, copy = in_python(tmp_path / "a", "t h"), in_python(tmp_path / "b", "t h")
+    copy.chat_template, copy.model_max_length = "{{ messages }}", 9
+    copy.save_pretrained(tmp_path / "c")
+    kept = [tokenizer_fingerprint(each) for each in (one, copy, type(copy).from_pretrained(tmp_path / "c"))]
+    assert len({*kept}) == 1

@@ -148,7 +148,8 @@ NO_TEXT: dict[str, tuple[Any, str]] = {
     "a number": ([{"text": 5}], "'text' is a int, not text"),
     "another form of chat": ([{"messages": [{"from": "human", "value": words(0)}]}], "'messages' is a list"),
     "a preference": ([{"prompt": words(0), "chosen": "a", "rejected": "b"}], "no field 'completion'"),
-    "a template that refuses": ([{"messages": [{"role": "user"}]}], "do not become a text"),
+    "a message without content": ([{"messages": [{"role": "user"}]}], "message 1 of 'messages' has no text"),
+    "a template that refuses": ([{"messages": [turn("user", words(0))]}], "do not become a text"),
 }
 
 

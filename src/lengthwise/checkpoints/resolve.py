@@ -14,7 +14,7 @@ from typing import Any
 
 from lengthwise.checkpoints.position_limits import RECORD, check_rope_values
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, is_out_of_memory, nearest, reason
-from lengthwise.files import named_path, read_json
+from lengthwise.files import named_path, read_json, say_embedded
 from lengthwise.settings import KINDS, kind_of
 
 _HUB_TIMEOUT_SECONDS = 15.0
@@ -68,6 +68,8 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         if name not in EMBEDDED and not path.exists():
             return resolve_hub(name, revision)
         if name in EMBEDDED and revision is None:
+            if path.exists():
+                say_embedded(path.absolute())
             with quiet_transformers():
                 return ResolvedModel(name, str(build_embedded(name)))
     if revision is not None:

@@ -40,7 +40,7 @@ def card(
         lengthwise card ./my-model --text notes/ --out runs/card
     """
     need("matplotlib")
-    from lengthwise.report.card_of_runs import write_card
+    from lengthwise.report.card_of_runs import card_folder, write_card
 
     models = [name for name in runs if not (named_path(name, what="the run") / "config.yaml").is_file()]
     given = {
@@ -68,6 +68,7 @@ def card(
     if models:
         from lengthwise.measure.runner import run
 
+        card_folder(out or "")
         about = {name: value for name, value in given.items() if name in ("text", *TextOptions.model_fields)}
         for name, folder in folders.items():
             subject = Subject(model=name, **{key: value for key, value in about.items() if value is not None})

@@ -188,9 +188,9 @@ def _write_summary(place: str, results: Results, gates: Sequence[Mapping[str, An
     from lengthwise.report.sentence import said
     from lengthwise.report.tables import in_order, rows_table
     from lengthwise.report.terminal import pictures
-    from lengthwise.report.writers import to_markdown
+    from lengthwise.report.writers import markdown_escape, to_markdown
 
-    lines = [f"### {said(results).sentence}", ""]
+    lines = [f"### {markdown_escape(said(results).sentence)}", ""]
     for gate in gates:
         words = "" if gate["passed"] else f": {gate['words']}"
         lines.append(f"- `{gate['gate']}`: {_MARKS[gate['passed']]}{words}")

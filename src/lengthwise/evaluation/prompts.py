@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Item, Record
-from lengthwise.text.corpus import render_chat
+from lengthwise.text.chats import render_chat
 from lengthwise.text.tokens import added_tokens
 
 _OPENING = 8

@@ -16,6 +16,7 @@ from lengthwise.results import Row
 from lengthwise.versions import need
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 60
+CARD_BEGINS = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 '
 TONES = {
     "page": ("#ffffff", "#0f1318"),
     "text": ("#14181d", "#eef2f6"),
@@ -234,7 +235,7 @@ def svg(drawing: Sequence[_Box | _Words], alt: str) -> str:
     """The picture as SVG."""
     light, dark = ("".join(f".{tone}{{color:{pair[n]}}}" for tone, pair in TONES.items()) for n in (0, 1))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'{CARD_BEGINS}{WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" role="img" aria-label={quoteattr(alt)} font-family="{_FONTS}">',
         f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>",
     ]

@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_bytes, atomic_write_text, named_path, read_json
-from lengthwise.report.card_drawing import Card, Line, panel, png, shapes, svg, token_panel
+from lengthwise.files import atomic_write_bytes, atomic_write_text, file_to_write, named_path
+from lengthwise.report.card_drawing import CARD_BEGINS, Card, Line, panel, png, shapes, svg, token_panel
 from lengthwise.report.card_text import badge, line_words, markdown
 from lengthwise.report.comparison_curve import clear_benefits, difference_bins, tolerances_of
 from lengthwise.report.comparison_evidence import evidence
@@ -19,9 +19,12 @@ from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
 from lengthwise.results import Results, Row, percent
+from lengthwise.runs import read_inputs
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 
+_FILES = ("card.svg", "badge.svg", "card.md", "model-index.yaml", "card.png", "card-dark.png")
+"""The files of a card, in the order in which they are written."""
 _MOST_BINS = 12
 _LONGEST = 26
 _COST = ("Added to the loss, nats per token", "What a far passage is still worth")
@@ -46,11 +49,10 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
                 fix="lengthwise limit MODEL --out RUN; --resume finishes a run",
             )
         if (run.path / "inputs.json").is_file():
-            inputs = read_json(run.path / "inputs.json", expected="the fingerprints of the run")
-            run.results.provenance["weights"] = inputs.get("model", {}).get("weights")
+            run.results.provenance["weights"] = read_inputs(run.path).get("model", {}).get("weights")
     limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
     card = card_of([run.results for run in limits], [run.results for run in comparisons])
-    folder = (limits or comparisons)[-1].path / "card" if out is None else named_path(out, what="--out")
+    folder = card_folder((limits or comparisons)[-1].path / "card" if out is None else out)
     drawing = shapes(card)
     pictures = {"card.png": png(drawing), "card-dark.png": png(drawing, dark=True)}
     texts = {"card.svg": svg(drawing, card.sentence), "badge.svg": badge(card), "card.md": markdown(card)}
@@ -61,6 +63,20 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
     for name, data in pictures.items():
         atomic_write_bytes(folder / name, data)
     return card, [folder / name for name in (*texts, *pictures)]
+
+
+def card_folder(name: Path | str) -> Path:
+    """The folder of that name, for a card; UsageError if it has files of a card's names and no earlier card."""
+    folder = named_path(name, what="--out")
+    card = file_to_write(folder / _FILES[0], what="the card", begins=CARD_BEGINS)
+    there = [each for each in _FILES if (folder / each).exists()]
+    if there and not card.exists():
+        raise UsageError(
+            f"{folder} has {', '.join(there)}, and no {card.name}",
+            expected="a new folder, or one with an earlier card",
+            fix="choose another --out",
+        )
+    return folder
 
 
 def card_of(limits: Sequence[Results], comparisons: Sequence[Results] = ()) -> Card:
@@ -133,7 +149,8 @@ def _text(run: Results) -> dict[str, Any]:
 
 
 def _corpus(run: Results) -> str:
-    return PurePath(str(_text(run).get("corpus", "a text"))).name
+    # The folder "." has no name.
+    return PurePath(str(_text(run).get("corpus", ""))).name or "a text"
 
 
 def _limit_lines(run: Results, side: str) -> list[Line]:

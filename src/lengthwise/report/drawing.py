@@ -40,6 +40,7 @@ _MOST_BANDS = 3
 """More of them on one panel cover each other."""
 
 _STYLE = Path(__file__).with_name("figures.mplstyle")
+FIGURE_BEGINS = '<svg role="img" aria-label='
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -127,7 +128,7 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     # Ids that are unique in a page.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
+    svg = svg.replace("<svg ", f"{FIGURE_BEGINS}{quoteattr(alt)} ", 1).strip()
     return Picture(name=name, alt=alt, caption=caption, svg=with_dark_colors(svg), figure=figure)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_text, named_path, named_run
+from lengthwise.files import atomic_write_text, file_to_write, named_path, named_run
 from lengthwise.report import tables
-from lengthwise.report.drawing import Picture
+from lengthwise.report.drawing import FIGURE_BEGINS, Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.limit_answer import REACHES, reaches
@@ -114,12 +114,14 @@ def run_tables(paths: Sequence[Path | str]) -> list[Table]:
 
 
 def run_rows(paths: Sequence[Path | str]) -> list[Row]:
-    """Every number of the runs."""
-    return tables.in_order([row for run in read_runs(paths) for row in run.results.rows])
+    """Every number of the runs; the model of an unfinished one says so."""
+    runs = [(run.results.rows, " (partial)" if run.results.partial else "") for run in read_runs(paths)]
+    return tables.in_order([replace(row, model=f"{row.model}{mark}") for rows, mark in runs for row in rows])
 
 
 def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    written = [folder / f"{picture.name}.svg" for picture in pictures]
+    names = [folder / f"{picture.name}.svg" for picture in pictures]
+    written = [file_to_write(path, what="the figure", begins=FIGURE_BEGINS) for path in names]
     for path, picture in zip(written, pictures, strict=True):
         atomic_write_text(path, picture.svg + "\n")
     return written

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from lengthwise.errors import MissingError, UsageError, nearest, reason
-from lengthwise.files import named_path
+from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import named_path, say_embedded
 from lengthwise.results import percent
 from lengthwise.settings import TextOptions
-
-logger = logging.getLogger(__name__)
+from lengthwise.text.chats import chat_json, render_chat
 
 Split = Literal["test", "train", "all"]
 
@@ -28,14 +24,6 @@ TEST_SHARE = 0.1
 EMPTY, COPIES = "empty or null", "copies of other documents"
 """Why documents are left out of a corpus: intervals take those that are there to be independent."""
 HUB_PREFIX = "hf://"
-_DATE = datetime(2024, 7, 26)
-"""What Llama 3's template writes where it cannot ask for the date."""
-_DATED = (
-    "{% macro strftime_now(format) %}{% set made = namespace(text=format) %}{% for code, value in ["
-    + "".join(f"({code!r}, {_DATE.strftime(code)!r})," for code in map("%{}".format, "aAwdbBmyYHIMSpjUWcxX"))
-    + "] %}{% set made.text = made.text.replace(code, value) %}{% endfor %}{{ made.text }}{% endmacro %}"
-)
-"""Before a chat template: gives it this date in place of today's."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +97,8 @@ class Corpus:
             UsageError: no document holds text, or one cannot be written as UTF-8.
         """
         full = {own: text for own, text in documents.items() if text.strip()}
-        first = dict[str, str]()
-        kept = {own: text for own, text in full.items() if first.setdefault(text, own) == own}
+        first = dict[bytes, str]()
+        kept = {own: text for own, text in full.items() if first.setdefault(_words(text), own) == own}
         # Adding to a Counter drops what is zero.
         counts = Counter(left_out)
         counts += Counter({EMPTY: len(documents) - len(full), COPIES: len(full) - len(kept)})
@@ -135,9 +123,15 @@ class Corpus:
         return cls(name, kept, split, split_rule, _fingerprint(kept), dict(counts), whole, chat)
 
     def without(self, texts: Collection[str]) -> Corpus:
-        """The corpus without the documents that are one of these texts."""
-        kept = {own: text for own, text in self.documents.items() if text not in texts}
+        """The corpus without the documents that are one of these texts, or a copy."""
+        held = {*map(_words, texts)}
+        kept = {own: text for own, text in self.documents.items() if _words(text) not in held}
         return replace(self, documents=kept, fingerprint=_fingerprint(kept))
+
+
+def _words(text: str) -> bytes:
+    """What copies of a text have in common: they may differ in white space at the ends."""
+    return hashlib.sha256(text.strip().encode(errors="surrogatepass")).digest()
 
 
 def _fingerprint(documents: Mapping[str, str]) -> str:
@@ -146,30 +140,6 @@ def _fingerprint(documents: Mapping[str, str]) -> str:
         found.update(len(encoded).to_bytes(8, "big"))
         found.update(encoded)
     return found.hexdigest()
-
-
-def render_chat(tokenizer: Any, messages: Any, own: str, **options: Any) -> Any:
-    """What the tokenizer's chat template makes of the messages of `own`; UsageError if there is none, or it refuses.
-
-    A template that asks for the date gets `_DATE`: otherwise the tokens would be others every day.
-    """
-    try:
-        if "strftime_now" in str(tokenizer.chat_template):
-            _say_date()
-            options["chat_template"] = _DATED + tokenizer.get_chat_template(tools=options.get("tools"))
-        return tokenizer.apply_chat_template(messages, **options)
-    # The template is a program of the model's authors.
-    except Exception as error:
-        raise UsageError(
-            f"the messages of {own} do not become a text: {reason(error)}",
-            expected="a tokenizer with a chat template that takes these messages",
-            fix="use the tokenizer of a chat model, or a column of plain text (--text-field)",
-        ) from error
-
-
-@cache
-def _say_date() -> None:
-    logger.warning("the chat template writes today's date: it is always %s here", f"{_DATE:%d %B %Y}")
 
 
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
@@ -239,6 +209,8 @@ def load_corpus(
     embedded = _embedded(spec)
     if embedded is not None:
         how.check_used(spec, "an embedded text", {"split"})
+        if path.exists():
+            say_embedded(path.absolute())
         wanted: Split = split or "test"
         documents, left_out = embedded["read"](
             lambda own: wanted == "all" or f"{own}/".startswith(embedded["held_out"]) == (wanted == "test")
@@ -317,5 +289,5 @@ def _corpus_of(
     if chat and not all(isinstance(value, list) for value in given):
         problem = f"{name} has texts and chats"
         raise UsageError(problem, expected="one of them", fix="give the files of one kind")
-    documents = {own: json.dumps(value) if chat and value else value for own, value in values.items()}
+    documents = {own: chat_json(value) if chat and value else value for own, value in values.items()}
     return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out, chat=chat)

@@ -25,6 +25,7 @@ from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
+from lengthwise.text.chats import has_content
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,9 @@ _NAME = 80
 """Characters of a column's name that a message shows: without a header, the name is a text."""
 _HALF = re.compile(r"[\ud800-\udfff]")
 """Half of a surrogate pair, which UTF-8 cannot say."""
+_CONTROLS = {chr(code) for code in (*range(8), *range(14, 27))}
+"""Bytes of UTF-16 that are characters too, but of no text; without white space, backspace and escape."""
+_BEGINNING = 1 << 20
 SKIPPED = "--skip-unreadable leaves it out"
 """The way out of every mistake in a file."""
 
@@ -103,10 +107,12 @@ def _text(path: Path, how: TextOptions) -> str:
         raise UsageError(
             f"unknown encoding {how.encoding!r}", expected="utf-8, utf-16, latin-1, gbk, ..."
         ) from error
-    if 4 * text.count("\0") > len(text):
+    begun = text[:_BEGINNING]
+    # A space is one NUL in every script; in some the other bytes are letters and white space.
+    if 4 * sum(map(begun.count, _CONTROLS)) > len(begun) or 30 * begun.count("\0") > len(begun):
         raise _Unreadable(
             f"file that is not {how.encoding}",
-            f"{path}: many of its characters are NUL, as in UTF-16 without a byte order mark",
+            f"{path}: many of its characters are control codes, as in UTF-16 without a byte order mark",
             expected=f"{how.encoding} text",
             fix="give --encoding (utf-16-le, utf-16-be)",
         )
@@ -115,9 +121,12 @@ def _text(path: Path, how: TextOptions) -> str:
 
 def _object(pairs: list[tuple[str, Any]], *, field: str) -> dict[str, Any]:
     """A JSON object. ValueError if the text's key is there twice: nobody knows which of two texts is meant."""
-    if sum(key == field for key, _ in pairs) > 1:
-        raise ValueError(f"the key {field!r} is there twice")
-    return dict(pairs)
+    found = dict(pairs)
+    names = (field, "role", "content") if "role" in found else (field,)
+    for name in names if len(found) < len(pairs) else ():
+        if sum(key == name for key, _ in pairs) > 1:
+            raise ValueError(f"the key {name!r} is there twice")
+    return found
 
 
 def _check_names(path: Path, names: list[str], how: TextOptions) -> None:
@@ -258,9 +267,14 @@ def _documents(name: str, file: Path, how: TextOptions) -> Iterator[tuple[str, A
             )
         yield name, text
         return
-    unit = "row" if kind in (".json", ".parquet") else "line"
-    for number, row in READERS[kind](file, how):
-        yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
+    unit, number = "row" if kind in (".json", ".parquet") else "line", 0
+    try:
+        for number, row in READERS[kind](file, how):
+            yield f"{name}:{number}", text_of(row, how.text_field, where=f"{file}, {unit} {number}")
+    except _Unreadable as error:
+        # The rows before it are read.
+        error.kind = f"the rest of {name} from {unit} {number + 1} on" if number else error.kind
+        raise
 
 
 def _holds_rows(text: str) -> bool:
@@ -302,14 +316,22 @@ def text_of(row: Any, field: str, *, where: str) -> Any:
             fix="give --text-field",
         )
     value = row[field]
-    chat = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
+    roles = isinstance(value, list) and all(isinstance(each, dict) and "role" in each for each in value)
+    chat: list[Any] | None = value if roles else None
     if isinstance(value, str) and (half := _HALF.search(value)):
         return _Unreadable(
             "row with half of a surrogate pair",
             f"{where}: {field!r} has half of a surrogate pair, {half[0]!r}",
             expected="text that can be written as UTF-8",
         )
-    if isinstance(value, str) or chat or value is None:
+    wrong = next((n for n, each in enumerate(chat or (), start=1) if not has_content(each)), 0)
+    if wrong:
+        return _Unreadable(
+            "row with a message without content",
+            f"{where}: message {wrong} of {field!r} has no text as its content",
+            expected="messages with role and content",
+        )
+    if isinstance(value, str) or chat is not None or value is None:
         return value or ""
     return _Unreadable(
         f"row whose {field!r} is no text",

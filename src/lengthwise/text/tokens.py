@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.errors import LengthwiseError, UsageError, require, require_known, shown
-from lengthwise.files import build_once, cache_dir
+from lengthwise.files import build_once, cache_dir, sha256, writing
 from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
@@ -32,6 +33,11 @@ _LARGE = 2_000_000
 """Characters from which on tokenising shows its progress."""
 _DOCUMENTS = 32
 """Documents that a part is of at least, if there are so many."""
+_APART = {
+    "name_or_path", "vocab_file", "merges_file", "tokenizer_file", "is_local", "local_files_only", "revision",
+    "model_max_length", "padding_side", "truncation_side", "chat_template", "clean_up_tokenization_spaces",
+}  # fmt: skip
+"""Settings of a tokenizer that decide no id of a text: its place, templates, limits and how it decodes."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +238,30 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
             state.pop(passing, None)
     else:
         _check_tokenizer(tokenizer)
-        state = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab()}
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+        state = _state_without_backend(tokenizer)
+    if getattr(tokenizer, "split_special_tokens", False):
+        # The backend's JSON has no word of it.
+        state["split_special_tokens"] = True
+    return hashlib.sha256(json.dumps(state, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _state_without_backend(tokenizer: Any) -> dict[str, Any]:
+    """What decides the ids of a tokenizer in Python: its class, its settings and what it saves of its vocabulary."""
+    given = getattr(tokenizer, "init_kwargs", {})
+    settings = {name: value for name, value in given.items() if name not in _APART}
+    with tempfile.TemporaryDirectory() as folder, writing(Path(folder), fix="free space"):
+        # One of the user's own may save nothing.
+        with suppress(AttributeError, NotImplementedError):
+            tokenizer.save_vocabulary(folder)
+        files = {file.name: sha256(file) for file in Path(folder).iterdir()}
+    added = {number: repr(token) for number, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
+    return {
+        "class": type(tokenizer).__name__,
+        "vocabulary": tokenizer.get_vocab(),
+        "settings": settings,
+        "files": files,
+        "added": added,
+    }
 
 
 def _check_tokenizer(tokenizer: Any) -> None:

@@ -19,8 +19,8 @@ from lengthwise.checkpoints.saving import check_whole_weights, new_folder, save_
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import add_saved_adapter, check_adapter
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
-from lengthwise.files import named_path, read_json
-from lengthwise.runs import finished_results
+from lengthwise.files import named_path
+from lengthwise.runs import finished_results, read_inputs
 from lengthwise.subjects import LoadedModel
 from lengthwise.training.recipe import Recipe, read_recipe
 from lengthwise.training.starting_model import load_for_training
@@ -119,8 +119,8 @@ def _check_base(run: Path, recipe: Recipe, trained: LoadedModel) -> None:
     elsewhere = results is not None and results.provenance.get("device") != "cpu"
     if not begun.exists() or (recipe.quantize is not None and elsewhere):
         return
-    before = read_json(begun, expected="the fingerprints that the run was begun with")
-    if before["model"]["weights"] != trained.fingerprint()["weights"]:
+    before = read_inputs(run)
+    if before.get("model", {}).get("weights") != trained.fingerprint()["weights"]:
         raise UsageError(
             f"since {run} was begun, the weights of {recipe.model} changed",
             expected="the model that the adapter was trained on",

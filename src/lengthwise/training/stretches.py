@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset as StreamOfTorch
 
 from lengthwise.errors import UsageError
 from lengthwise.progress import progress
-from lengthwise.text.corpus import render_chat
+from lengthwise.text.chats import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets

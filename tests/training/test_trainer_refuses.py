@@ -23,7 +23,7 @@ from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, View
+from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 
 
 def test_pieces_of_batches_are_refused(documents: list[TokenDocument], tmp_path: Path):
@@ -51,6 +51,38 @@ def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
         # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
         for row in batch["labels"].chunk(2)[0]:
             assert row[row != -100].tolist() == list(range(18, 26))
+
+
+def given_as(kind: str, size: int) -> Any:
+    """Eight rows of one size."""
+    rows = [{"input_ids": list(range(10, 10 + size))} for _ in range(8)]
+    return IterableDataset.from_generator(lambda: iter(rows)) if kind == "stream" else rows
+
+
+@pytest.mark.parametrize("kind", ["rows", "stream"])
+@pytest.mark.parametrize("size", [24, 26, 32])
+def test_rows_whose_windows_have_no_pair_are_refused(kind: str, size: int, tmp_path: Path):
+    """Training would go on without the divergence, whatever alpha is."""
+    with pytest.raises(UsageError, match=f"{size} tokens.*begin {size - 16} apart have no pair"):
+        trainer_for(tiny_llama(), tmp_path, given_as(kind, size)).train()
+    trainer_for(tiny_llama(), tmp_path, given_as(kind, 23)).train()
+
+
+@pytest.mark.parametrize("offsets", [None, (0, 0), (0, 7)])
+def test_an_offset_of_0_is_refused_by_the_trainer(
+    offsets: Any, documents: list[TokenDocument], tmp_path: Path
+):
+    view = View(16, offsets=offsets)
+    same = WindowDataset(documents, view, batch_size=8, steps=4)
+    pairs = windows(documents)
+    for data, evaluated in ((same, None), (pairs, same), (pairs, {"a": pairs, "b": same})):
+        with pytest.raises(UsageError, match="offset of 0"):
+            trainer_for(tiny_llama(), tmp_path, data, eval_dataset=evaluated)
+    if offsets is not None:
+        for kind in ("rows", "stream"):
+            with pytest.raises(UsageError, match="offset of 0"):
+                data = given_as(kind, view.longest_stretch)
+                trainer_for(tiny_llama(), tmp_path, data, data_collator=PairCollator(view))
 
 
 @pytest.mark.parametrize("data", [list, Dataset.from_list, IterableDataset.from_generator])

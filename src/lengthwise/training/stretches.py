@@ -16,6 +16,7 @@ from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns, check_has_tokens
+from lengthwise.training.views import last_offset
 from lengthwise.versions import need
 
 if TYPE_CHECKING:
@@ -257,8 +258,17 @@ def check_rows(collator: Any, *datasets: Any) -> None:
     """Refuse, before the first step, rows that no pair of windows can be made of, or that would be cut."""
     if isinstance(collator, PairCollator):
         for dataset in _each(datasets):
-            if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):
+            view, offsets = collator.view, collator.view.offsets
+            if isinstance(dataset, WindowDataset):
+                view, offsets = dataset.view, dataset.view.offsets or (0, 0)
+            elif lengths := row_lengths(dataset):
                 collator.check_sizes(lengths)
+            if view.name == "truncation" and offsets is not None and offsets[0] == 0:
+                raise UsageError(
+                    "an offset of 0 makes both windows of a pair the same, which trains no divergence",
+                    expected="offsets from 1 on",
+                    fix=f"offsets=(1, {offsets[1] or last_offset(view.name, view.length, view.min_context)})",
+                )
 
 
 def _each(datasets: Sequence[Any]) -> list[Any]:

@@ -130,7 +130,7 @@ class View:
         if min_context is not None:
             require_integer("min_context", min_context, low=0, high=length - 1)
         if offsets is not None:
-            last = length - least_context(name, length, min_context) - 1
+            last = last_offset(name, length, min_context)
             pairless = (
                 f"offsets {offsets}: windows of {length} tokens that begin {offsets[1]} apart have no pair"
             )
@@ -211,6 +211,11 @@ def least_context(name: str, length: int, given: int | None) -> int:
     """The `min_context` of a view with its default filled in."""
     default = length // 2 if name == "truncation" else 0
     return default if given is None else given
+
+
+def last_offset(name: str, length: int, min_context: int | None) -> int:
+    """The last offset that leaves a pair: 0 < length - offset - min_context."""
+    return length - least_context(name, length, min_context) - 1
 
 
 def plant_repeat(

@@ -182,7 +182,7 @@ def test_chats_in_a_column_of_another_name():
     assert list(given) == list(pair_windows(chats, tokenizer(), VIEW))
 
 
-def sft(folder: Path, data: Any, **changes: Any) -> Any:
+def sft(folder: Path, data: Any, *, view: View = VIEW, evaluated: Any = None, **changes: Any) -> Any:
     """SFTTrainer with its defaults, but for what keeps a test small."""
     trl = pytest.importorskip("trl")
 
@@ -193,8 +193,9 @@ def sft(folder: Path, data: Any, **changes: Any) -> Any:
         tiny_llama(num_hidden_layers=1),
         trl.SFTConfig(str(folder), **(small | {"save_strategy": "no", "disable_tqdm": True} | changes)),
         objective=Objective(alpha=0.3, divergence="jeffreys"),
-        data_collator=PairCollator(VIEW),
+        data_collator=PairCollator(view),
         train_dataset=data,
+        eval_dataset=evaluated,
         processing_class=tokenizer(),
     )
 
@@ -234,6 +235,23 @@ def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(changes, row
     data = pair_windows(CHATS, tokenizer(), VIEW) if rows is None else Dataset.from_list(rows)
     with pytest.raises(UsageError, match=words):
         sft(tmp_path, data, **changes)
+
+
+def test_without_offsets_rows_that_trl_cuts_are_refused(tmp_path: Path):
+    """Every size is one of pairs, so nothing else tells."""
+    rows = Dataset.from_list([{"input_ids": [*range(1, SIZE + 1)]}] * 8)
+    for most in (SIZE, 1024, None):
+        trainer = sft(tmp_path, rows, view=View(16), max_length=most)
+        assert len(trainer.train_dataset[0]["input_ids"]) == SIZE
+    short = rows.map(lambda row: {"input_ids": row["input_ids"][:20]})
+    for data, evaluated in (
+        (rows, None),
+        (short, rows),
+        (short, {"a": rows}),
+        (short.to_iterable_dataset(), None),
+    ):
+        with pytest.raises(UsageError, match="max_length=20"):
+            sft(tmp_path, data, evaluated=evaluated, view=View(16), max_length=20)
 
 
 class _Rows(torch.utils.data.IterableDataset[Any]):

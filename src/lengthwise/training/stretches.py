@@ -234,20 +234,29 @@ def check_preparation(
     """
     if not isinstance(data_collator, PairCollator):
         return
-    size = data_collator.view.longest_stretch
-    whole = f"None: a pair of windows needs {size} tokens"
+    view, given = data_collator.view, _each([train_dataset, eval_dataset])
+    size = view.longest_stretch
+    whole = f"None: a pair of windows needs {f'{size} tokens' if view.offsets else 'the whole row'}"
+
+    def cuts(most: int | None) -> bool:
+        """Without offsets a row that is cut makes other pairs in silence; nobody knows the rows of a stream."""
+        if most is None or view.offsets is not None:
+            return most is not None and most < size
+        rows = (each for each in given if each is not None and not isinstance(each, WindowDataset))
+        return any((n := row_lengths(each)) is None or max(n, default=0) > most for each in rows)
+
     joined = "False, and pair_windows(..., packing=True) to join texts"
     for name, changes, fix in (
         ("packing", bool, joined),
         ("eval_packing", bool, joined),
         ("padding_free", bool, "False: windows have no padding"),
-        ("max_length", lambda most: most is not None and most < size, whole),
+        ("max_length", cuts, whole),
         ("assistant_only_loss", bool, "False, and pair_windows(..., assistant_only=True)"),
         ("completion_only_loss", lambda only: only is False, "None: rows of whole texts have no prompt"),
     ):
         if changes(value := getattr(args, name, None)):
             raise UsageError(f"{name}={value} is not for rows that windows are cut from", fix=f"{name}={fix}")
-    for dataset in _each([train_dataset, eval_dataset]):
+    for dataset in given:
         names = getattr(dataset, "column_names", None)
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
         if names is not None and not custom:

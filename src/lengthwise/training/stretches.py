@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -230,10 +231,15 @@ def check_preparation(
     """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
 
     UsageError for packing, padding-free batches, a `max_length` that cuts rows, rows without tokens, or settings
-    that choose other targets.
+    that choose other targets; a WindowDataset of another view, or whose steps the Trainer would not keep together.
     """
     if not isinstance(data_collator, PairCollator):
         return
+    for datasets, training in (([train_dataset], True), ([eval_dataset], False)):
+        for windows in _each(datasets):
+            if isinstance(windows, WindowDataset):
+                data_collator.view.check_takes(windows.view)
+                _check_steps(args, windows, training=training)
     view, given = data_collator.view, _each([train_dataset, eval_dataset])
     size = view.longest_stretch
     whole = f"None: a pair of windows needs {f'{size} tokens' if view.offsets else 'the whole row'}"
@@ -261,6 +267,42 @@ def check_preparation(
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
         if names is not None and not custom:
             check_has_tokens(names)
+
+
+def _check_steps(args: Any, windows: WindowDataset, *, training: bool) -> None:
+    """Refuse batches that have samples of several steps, and optimizer steps that are a part of one."""
+    own, when = windows.batch_size, "train" if training else "eval"
+    size = getattr(args, name := f"per_device_{when}_batch_size")
+    # Processes share a batch where it is split, and otherwise read one each.
+    devices = 1 if args.accelerator_config.split_batches else args.world_size
+    step = size * args.gradient_accumulation_steps * devices
+    if own % size and len(windows) > own:
+        raise UsageError(
+            f"{name} is {size}, and a step of the {when}_dataset has {own} samples, which share an offset",
+            expected=f"a size that divides {own}",
+            fix=f"{name}={math.gcd(own, size)}, or WindowDataset(..., batch_size={size})",
+        )
+    if training and step % own:
+        raise UsageError(
+            f"an optimizer step has {step} samples ({name} x gradient_accumulation_steps x processes), and one of "
+            f"the train_dataset has {own}",
+            expected=f"{own}, or a multiple of it",
+            fix=f"WindowDataset(..., batch_size={step})",
+        )
+    by_length = "group_by_length" in (
+        getattr(args, "train_sampling_strategy", None),
+        getattr(args, "group_by_length", False) and "group_by_length",
+    )
+    for setting, given in (
+        ("auto_find_batch_size=True", training and args.auto_find_batch_size),
+        ("group_by_length", by_length and not training),
+    ):
+        if given:
+            raise UsageError(
+                f"{setting} would tear the steps of a WindowDataset apart",
+                expected="batches in order, of a size that divides a step",
+                fix="leave it out",
+            )
 
 
 def check_rows(collator: Any, *datasets: Any) -> None:

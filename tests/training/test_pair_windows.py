@@ -133,6 +133,39 @@ def test_only_assistant_turns_are_targets_where_asked():
         pair_windows([row], plain, VIEW, assistant_only=True)
 
 
+UNREAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    **{
+        f"assistant_only and {kind}": (KINDS[kind][0](0), {"assistant_only": True}, "an assistant's")
+        for kind in ("text", "input_ids", "prompt")
+    },
+    **{
+        f"text_field and {kind}": (
+            KINDS[kind][0](0) | {"body": words(3)},
+            {"text_field": "body"},
+            f"'body'.*'{kind.split()[-1]}'",
+        )
+        for kind in ("input_ids", "prompt", "messages", "chat prompt")
+    },
+}
+
+
+@pytest.mark.parametrize("form", ["list", "data set", "stream"])
+@pytest.mark.parametrize("case", UNREAD)
+def test_an_option_that_the_rows_have_no_use_for_is_refused(case: str, form: str):
+    row, options, says = UNREAD[case]
+    data: Any = [row] if form == "list" else Dataset.from_list([row])
+    with pytest.raises(UsageError, match=says):
+        pair_windows(data.to_iterable_dataset() if form == "stream" else data, tokenizer(), VIEW, **options)
+
+
+def test_masks_of_a_row_say_what_an_assistant_said():
+    tokens = ids(words(0))
+    marks = [int(place % 3 == 0) for place in range(len(tokens))]
+    made = pair_windows([{"input_ids": tokens, "assistant_masks": marks}], None, VIEW, assistant_only=True)
+    wanted = [token if mark else -100 for token, mark in zip(tokens, marks, strict=True)]
+    assert made[0]["labels"] == wanted[:SIZE]
+
+
 def test_what_gives_no_pair_is_refused():
     with pytest.raises(UsageError, match="the longest has"):
         pair_windows([{"text": words(0, 2)}], tokenizer(), VIEW)
@@ -173,6 +206,9 @@ def test_null_is_a_short_row(caplog: pytest.LogCaptureFixture):
         caplog.clear()
         assert list(pair_windows(given, tokenizer(), VIEW)) == list(expected)
         assert "1 of 2 rows are shorter" in caplog.text
+    chats = [KINDS["messages"][0](0), *null["messages"]]
+    alone = pair_windows(chats[:1], tokenizer(), VIEW, assistant_only=True)
+    assert list(pair_windows(chats, tokenizer(), VIEW, assistant_only=True)) == list(alone)
 
 
 def test_chats_in_a_column_of_another_name():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from lengthwise.progress import progress
 from lengthwise.text.corpus import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
+from lengthwise.training.arguments import check_steps
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns, check_has_tokens
 from lengthwise.training.views import last_offset
@@ -50,12 +50,14 @@ def pair_windows(
         tokenizer: that of the model.
         view: how the windows are made; give the collator the same one.
         text_field: the column with the text, or with the messages of a chat.
-        assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}.
+        assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}, or
+            `assistant_masks` beside `input_ids`.
         packing: join the rows first, so that windows cross from one text into the next and little is left out.
 
     Raises:
-        UsageError: no column or row to make windows of; a template that marks no assistant turn; a truncated view
-            without offsets, of which both windows would be the same.
+        UsageError: no column or row to make windows of; a text_field beside a column that is read in its place;
+            assistant_only where nothing marks an assistant's turns; a truncated view without offsets, of which both
+            windows would be the same.
     """
     need("datasets")
     from datasets import Dataset, Features, IterableDataset, Sequence, Value
@@ -74,12 +76,19 @@ def pair_windows(
             else Dataset.from_list(list(dataset))
         )
     names = data.column_names or list(next(iter(data), {}))
-    known = ("input_ids", "messages", "prompt", text_field)
-    if not {*known} & {*names}:
+    # The first of them is read.
+    known = ("input_ids", "prompt", "messages", text_field)
+    read = next((name for name in known if name in names), None)
+    if read is None:
         raise UsageError(
             f"a data set with the columns {', '.join(names) or 'none'}",
             expected=f"one of {', '.join(known)}",
             fix="text_field=NAME, the column with the text",
+        )
+    if text_field not in ("text", read):
+        raise UsageError(
+            f"text_field is {text_field!r}, and the data set has a column {read!r}, which is read in its place",
+            fix=f"remove the column {read!r}, or leave text_field out",
         )
     columns = {name: Sequence(Value("int64")) for name in ("input_ids", "labels")}
     kinds: dict[str, Any] = {"features": Features(columns)}
@@ -129,13 +138,14 @@ class _Tokens:
     def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if "input_ids" in row:
             check_columns([row])
+            self._check_turns(row.get("assistant_masks") is not None)
             return {**row}
         if "prompt" not in row:
             value = _value(row, "messages" if "messages" in row else self.text_field)
-            return self._chat(value, row) if isinstance(value, list) else {"input_ids": self._text(value)}
+            return self._chat(value, row) if isinstance(value, list) else self._words(value)
         prompt, completion = _value(row, "prompt"), _value(row, "completion")
         if isinstance(prompt, str) and isinstance(completion, str):
-            begin, item = self._plain(prompt), {"input_ids": self._text(prompt + completion)}
+            begin, item = self._plain(prompt), self._words(prompt + completion)
         else:
             begin = self._chat(prompt, row, add_generation_prompt=True, marked=False)["input_ids"]
             item = self._chat([*prompt, *completion], row)
@@ -154,9 +164,19 @@ class _Tokens:
         [ids] = encode([text], self.tokenizer)
         return np.concatenate([before, ids, after]).astype(np.int64)
 
-    def _text(self, text: str) -> Any:
+    def _words(self, text: str) -> dict[str, Any]:
+        """A text with EOS. A row of null is none, whatever the others are."""
+        self._check_turns(not text)
         ids, eos = self._plain(text), self.tokenizer.eos_token_id
-        return ids if eos is None or [*ids[-1:]] == [eos] else np.append(ids, eos)
+        return {"input_ids": ids if eos is None or [*ids[-1:]] == [eos] else np.append(ids, eos)}
+
+    def _check_turns(self, told_apart: bool) -> None:
+        if self.assistant_only and not told_apart:
+            raise UsageError(
+                "assistant_only, and a row does not say which of its tokens are an assistant's",
+                expected="messages, a prompt and a completion of messages, or input_ids with assistant_masks",
+                fix="assistant_only=False",
+            )
 
     def _chat(
         self, messages: Any, row: Mapping[str, Any], *, marked: bool = True, **options: Any
@@ -239,7 +259,7 @@ def check_preparation(
         for windows in _each(datasets):
             if isinstance(windows, WindowDataset):
                 data_collator.view.check_takes(windows.view)
-                _check_steps(args, windows, training=training)
+                check_steps(args, windows, training=training)
     view, given = data_collator.view, _each([train_dataset, eval_dataset])
     size = view.longest_stretch
     whole = f"None: a pair of windows needs {f'{size} tokens' if view.offsets else 'the whole row'}"
@@ -267,42 +287,6 @@ def check_preparation(
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
         if names is not None and not custom:
             check_has_tokens(names)
-
-
-def _check_steps(args: Any, windows: WindowDataset, *, training: bool) -> None:
-    """Refuse batches that have samples of several steps, and optimizer steps that are a part of one."""
-    own, when = windows.batch_size, "train" if training else "eval"
-    size = getattr(args, name := f"per_device_{when}_batch_size")
-    # Processes share a batch where it is split, and otherwise read one each.
-    devices = 1 if args.accelerator_config.split_batches else args.world_size
-    step = size * args.gradient_accumulation_steps * devices
-    if own % size and len(windows) > own:
-        raise UsageError(
-            f"{name} is {size}, and a step of the {when}_dataset has {own} samples, which share an offset",
-            expected=f"a size that divides {own}",
-            fix=f"{name}={math.gcd(own, size)}, or WindowDataset(..., batch_size={size})",
-        )
-    if training and step % own:
-        raise UsageError(
-            f"an optimizer step has {step} samples ({name} x gradient_accumulation_steps x processes), and one of "
-            f"the train_dataset has {own}",
-            expected=f"{own}, or a multiple of it",
-            fix=f"WindowDataset(..., batch_size={step})",
-        )
-    by_length = "group_by_length" in (
-        getattr(args, "train_sampling_strategy", None),
-        getattr(args, "group_by_length", False) and "group_by_length",
-    )
-    for setting, given in (
-        ("auto_find_batch_size=True", training and args.auto_find_batch_size),
-        ("group_by_length", by_length and not training),
-    ):
-        if given:
-            raise UsageError(
-                f"{setting} would tear the steps of a WindowDataset apart",
-                expected="batches in order, of a size that divides a step",
-                fix="leave it out",
-            )
 
 
 def check_rows(collator: Any, *datasets: Any) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,3 +140,19 @@ def test_a_head_that_is_no_longer_the_models_is_refused(case: str):
     with pytest.raises(UsageError, match="not the output layer"):
         model_alignment_loss(now, head, **batch(), objective=OBJECTIVE)
     assert model_alignment_loss(now, find_head(now), **batch(), objective=OBJECTIVE).loss.isfinite()
+
+
+def test_a_trained_head_that_is_read_from_a_copy_is_refused():
+    """As of tensor parallel or offloaded weights: the loss would not follow the head, nor train it."""
+    model = tiny_llama(tie_word_embeddings=False)
+    own = model.lm_head
+    copied = replace(find_head(model), module=copy.deepcopy(own), copy_of=own)
+    with pytest.raises(UsageError, match="no gradient reaches"):
+        model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE)
+    with torch.no_grad():
+        read = model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE).loss
+    own.requires_grad_(False)
+    frozen = model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE).loss
+    frozen.backward()
+    assert frozen.item() == read.item()
+    assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().max() > 0

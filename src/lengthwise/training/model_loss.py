@@ -13,7 +13,7 @@ from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
-from lengthwise.checkpoints.hidden import unwrap
+from lengthwise.checkpoints.hidden import unwrap, unwrap_saved
 from lengthwise.errors import UsageError
 from lengthwise.training.collator import check_batch
 
@@ -50,9 +50,11 @@ def model_alignment_loss(
 
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states; the head is not
-            its own; ids outside of its vocabulary; padding, packed rows, or labels that are not the next tokens of
-            rows that face each other.
+            its own, or is trained and split over processes; ids outside of its vocabulary; padding, packed rows, or
+            labels that are not the next tokens of rows that face each other.
     """
+    if torch.is_grad_enabled():
+        _check_trained(model, head)
     _check_ids(model, input_ids)
     check_batch(
         input_ids, labels, geometry=geometry, attention_mask=attention_mask, position_ids=position_ids
@@ -84,6 +86,18 @@ def model_alignment_loss(
         logit_scale=head.logit_scale,
         **settings,
     )
+
+
+def _check_trained(model: nn.Module, head: Head | FullLogits) -> None:
+    """Refuse what would train another loss, or leave the head as it was, in silence."""
+    copied = None if isinstance(head, FullLogits) or head.copy_of is None else unwrap_saved(head.copy_of)
+    if copied is not None and copied.weight.requires_grad:
+        raise UsageError(
+            "the output head is trained, and its weight is split over processes or offloaded: the loss would read a "
+            "copy of it, which no gradient reaches",
+            expected="FSDP2 or whole copies of the model, or a frozen head",
+            fix="model.get_output_embeddings().requires_grad_(False)",
+        )
 
 
 def _check_ids(model: nn.Module, input_ids: Tensor) -> None:

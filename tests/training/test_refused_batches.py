@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from torch.nn import functional as F
 
 from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.checkpoints import find_head
+from lengthwise.checkpoints import FullLogits, find_head
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
 from lengthwise.training import PairCollator, View
@@ -156,3 +156,15 @@ def test_a_trained_head_that_is_read_from_a_copy_is_refused():
     frozen.backward()
     assert frozen.item() == read.item()
     assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_ids_of_32_bits_have_the_loss_of_64(full: bool):
+    model, given = tiny_llama().double(), batch()
+    head = FullLogits("asked for") if full else find_head(model)
+    short = {name: given[name].int() for name in ("input_ids", "labels")}
+    found, expected = (
+        model_alignment_loss(model, head, **ids, objective=OBJECTIVE).loss.item()
+        for ids in (given | short, given)
+    )
+    assert found == expected

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, PairGeometry
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
+from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits, check_kinds
 from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
 from lengthwise.checkpoints.hidden import unwrap, unwrap_saved
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require, require_kind
 from lengthwise.training.collator import check_batch
 
 
@@ -49,13 +49,16 @@ def model_alignment_loss(
             the positions have consecutive ones (`local_positions`). Rows are of one text each, without padding.
 
     Raises:
-        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states; the head is not
-            its own, or is trained and split over processes; ids outside of its vocabulary; padding, packed rows, or
-            labels that are not the next tokens of rows that face each other.
+        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states;
+            the head is not its own, or is trained and split over processes; ids outside of its vocabulary; padding,
+            packed rows, or labels that are not the next tokens of rows that face each other.
     """
+    check_kinds(geometry, objective, normalizers)
+    require_kind("head", head, (Head, FullLogits), "what find_head(model) found")
     if torch.is_grad_enabled():
         _check_trained(model, head)
     _check_ids(model, input_ids)
+    require_kind("labels", labels, Tensor, "next tokens [2B, L]")
     check_batch(
         input_ids, labels, geometry=geometry, attention_mask=attention_mask, position_ids=position_ids
     )
@@ -101,7 +104,15 @@ def _check_trained(model: nn.Module, head: Head | FullLogits) -> None:
 
 
 def _check_ids(model: nn.Module, input_ids: Tensor) -> None:
-    """Refuse ids that the model has no embedding for: on a GPU they stop the process from within a kernel."""
+    """Refuse what are no rows of ids, and ids that the model has no embedding for: these stop a GPU's process."""
+    require_kind("input_ids", input_ids, Tensor, "ids [2B, L]")
+    rows = input_ids.ndim == 2 and input_ids.numel() > 0 and len(input_ids) % 2 == 0
+    whole_numbers = input_ids.dtype in (torch.int64, torch.int32)
+    require(
+        rows and whole_numbers,
+        f"input_ids are {list(input_ids.shape)} {input_ids.dtype}",
+        "ids [2B, L] of the B long and the B short windows, int64 or int32",
+    )
     size = getattr(unwrap(model).config.get_text_config(), "vocab_size", math.inf)
     least, most = torch.stack(input_ids.aminmax()).tolist()
     if least < 0 or most >= size:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from torch.utils.data import IterableDataset as StreamOfTorch
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require_kind
 from lengthwise.progress import progress
 from lengthwise.text.corpus import render_chat
 from lengthwise.text.local_files import text_of
@@ -17,11 +18,8 @@ from lengthwise.text.tokens import LONG, added_tokens, encode
 from lengthwise.training.arguments import check_steps
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns, check_has_tokens
-from lengthwise.training.views import last_offset
+from lengthwise.training.views import View, last_offset
 from lengthwise.versions import need
-
-if TYPE_CHECKING:
-    from lengthwise.training.views import View
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +60,10 @@ def pair_windows(
     need("datasets")
     from datasets import Dataset, Features, IterableDataset, Sequence, Value
 
+    require_kind("view", view, View, "a View, as View(1024, offsets=(1, 511))")
+    require_kind("text_field", text_field, str, "the name of a column")
+    require_kind("assistant_only", assistant_only, bool, "True or False")
+    require_kind("packing", packing, bool, "True or False")
     if view.offsets is None:
         raise UsageError(
             "the view has no offsets, which leaves the size of a row open",
@@ -70,11 +72,12 @@ def pair_windows(
         )
     data = dataset
     if not hasattr(dataset, "map"):
-        data = (
-            IterableDataset.from_generator(lambda: iter(dataset))
-            if isinstance(dataset, StreamOfTorch)
-            else Dataset.from_list(list(dataset))
-        )
+        stream = isinstance(dataset, StreamOfTorch)
+        several = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
+        rows = dataset if stream else list(dataset) if several else [dataset]
+        for row in islice(iter(rows), 1) if stream else rows:
+            require_kind("a row of the data set", row, Mapping, "a dict with a text, messages or input_ids")
+        data = IterableDataset.from_generator(lambda: iter(rows)) if stream else Dataset.from_list(rows)
     names = data.column_names or list(next(iter(data), {}))
     # The first of them is read.
     known = ("input_ids", "prompt", "messages", text_field)

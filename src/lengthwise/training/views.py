@@ -121,7 +121,7 @@ class View:
         require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
         begin = "none: both views begin at the same token"
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
-        require_integer("length", length, low=1, high=10**8)
+        require_integer("length", length, low=2, high=10**8)
         if offsets is not None:
             for each in offsets:
                 require_integer(f"one of offsets {offsets}", each, low=0, high=length)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn import functional as F
+from transformers import LlamaConfig
 
 from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.checkpoints import FullLogits, find_head
@@ -156,6 +157,22 @@ def test_a_trained_head_that_is_read_from_a_copy_is_refused():
     frozen.backward()
     assert frozen.item() == read.item()
     assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_router_loss_that_would_be_left_out_is_refused(nested: bool, monkeypatch: pytest.MonkeyPatch):
+    model = tiny_llama()
+    head = find_head(model)
+    if nested:
+        # As in a model of text and images.
+        text = LlamaConfig(vocab_size=320, output_router_logits=True)
+        monkeypatch.setattr(LlamaConfig, "get_text_config", lambda self, **_: text)
+    else:
+        model.config.output_router_logits = True
+    with pytest.raises(UsageError, match="output_router_logits"):
+        model_alignment_loss(model, head, **batch(), objective=OBJECTIVE)
+    with torch.no_grad():
+        assert model_alignment_loss(model, head, **batch(), objective=OBJECTIVE).loss.isfinite()
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -49,7 +49,7 @@ def model_alignment_loss(
             the positions have consecutive ones (`local_positions`). Rows are of one text each, without padding.
 
     Raises:
-        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states;
+        UsageError: as in `alignment_loss`; the model is no causal LM, hides its hidden states, or adds a router loss;
             the head is not its own, or is trained and split over processes; ids outside of its vocabulary; padding,
             packed rows, or labels that are not the next tokens of rows that face each other.
     """
@@ -100,6 +100,14 @@ def _check_trained(model: nn.Module, head: Head | FullLogits) -> None:
             "copy of it, which no gradient reaches",
             expected="FSDP2 or whole copies of the model, or a frozen head",
             fix="model.get_output_embeddings().requires_grad_(False)",
+        )
+    config: Any = unwrap(model).config
+    # A model of text and images may have it in the configuration of its text.
+    if any(getattr(each, "output_router_logits", False) for each in (config, config.get_text_config())):
+        raise UsageError(
+            "output_router_logits is True, and the objective has no router loss",
+            expected="training without it",
+            fix="model.config.output_router_logits = False",
         )
 
 

@@ -74,7 +74,7 @@ def pair_windows(
     if not hasattr(dataset, "map"):
         stream = isinstance(dataset, StreamOfTorch)
         several = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
-        rows = dataset if stream else list(dataset) if several else [dataset]
+        rows: Any = dataset if stream else list(dataset) if several else [dataset]
         for row in islice(iter(rows), 1) if stream else rows:
             require_kind("a row of the data set", row, Mapping, "a dict with a text, messages or input_ids")
         data = IterableDataset.from_generator(lambda: iter(rows)) if stream else Dataset.from_list(rows)

@@ -28,13 +28,14 @@ from lengthwise import (
     tokenize,
     train,
 )
+from lengthwise.alignment import Normalizers, alignment_loss, alignment_loss_from_logits
 from lengthwise.evaluation import likelihoods
 from lengthwise.machine import usable_device
 from lengthwise.results import parse_results
 from lengthwise.subjects import Branch, Endpoint, Reading, as_model, open_model
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument, WindowSampler, pack_documents, resolve_bos, sample_windows, view
-from lengthwise.training import plan
+from lengthwise.training import pair_windows, plan
 
 VIEW = View(16, offsets=(7, 7))
 IDS = np.arange(4)
@@ -51,6 +52,69 @@ def documents() -> Any:
 
 def trainer(*arguments: Any, **more: Any) -> Any:
     return AlignmentTrainer(tiny_llama(), *arguments, **more)
+
+
+def measuring(every: Any) -> Any:
+    from_trainer = trainer(
+        TrainingArguments("out", use_cpu=True),
+        objective=lengthwise.Objective(),
+        processing_class=tiny_tokenizer(),
+    )
+    return MeasureCallback(from_trainer, Perplexity(lengths=(16,), windows=1), [tiny_text(99)], every=every)
+
+
+BATCH = PairCollator(VIEW)([{"input_ids": [*range(23)]}])
+
+
+def loss(of: str, **changes: Any) -> Any:
+    """Of a batch of one pair, with one argument of another kind."""
+    settings = {"geometry": BATCH["geometry"], "objective": lengthwise.Objective(alpha=0.1)}
+    if of == "model":
+        model = tiny_llama(num_hidden_layers=1)
+        given = {**BATCH, **settings, "head": lengthwise.find_head(model), **changes}
+        return lengthwise.model_alignment_loss(model, **given)
+    rows, weight = torch.ones(2, 1, 16, 8), torch.ones(320, 8)
+    labels, more = BATCH["labels"].chunk(2), settings | changes
+    if of == "states":
+        return alignment_loss(*rows, weight, *labels, **more)
+    return alignment_loss_from_logits(*(rows @ weight.T), *labels, **more)
+
+
+LOSSES: dict[str, Callable[[], Any]] = {
+    f"{name} of the {of}'s loss as {value!r}": lambda of=of, name=name, value=value: loss(of, **{name: value})
+    for of in ("model", "states", "logits")
+    for name, values in {
+        "objective": (0.1, {"alpha": 0.1}, None),
+        "geometry": (5, None),
+        "normalizers": (5, (4, 4, 4), Normalizers([4], 4, 4), Normalizers("4", 4, 4)),  # type: ignore[arg-type]
+        **(
+            {
+                "head": (None, torch.nn.Linear(8, 320)),
+                "labels": (None, [[1]]),
+                "input_ids": (
+                    [[1]],
+                    *(BATCH["input_ids"].to(kind) for kind in (torch.float32, torch.int16, torch.bool)),
+                    *(BATCH["input_ids"][rows] for rows in (0, slice(0), slice(1), (slice(2), slice(0)))),
+                ),
+            }
+            if of == "model"
+            else {}
+        ),
+    }.items()
+    for value in values
+}
+
+
+def rows_of(dataset: Any, view: Any = VIEW, **options: Any) -> Any:
+    return pair_windows(dataset, tiny_tokenizer(), view, **options)
+
+
+class Texts(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(["a text"])
+
+
+TEXTS = [{"text": tiny_text(99)}]
 
 
 def loaded() -> Any:
@@ -116,6 +180,24 @@ DOORS: dict[str, Callable[[], Any]] = {
     "tokens below 0": lambda: Reading(tokens=IDS - 1),
     "-100 as a label": lambda: Reading(tokens=IDS, labels=np.array([1, -100])),
     "more labels than tokens": lambda: Reading(tokens=IDS[:1], labels=IDS),
+    "one token in a window": lambda: View(1),
+    "one token in a rotated window": lambda: View(1, "cyclic"),
+    **{
+        f"every of {every!r}": lambda every=every: measuring(every)
+        for every in ("10", 1.5, True, float("nan"), 0)
+    },
+    **LOSSES,
+    "a length as the view of rows": lambda: rows_of(TEXTS, 16),
+    "a number as the column": lambda: rows_of(TEXTS, text_field=3),
+    **{
+        f"{name}='no'": lambda name=name: rows_of(TEXTS, **{name: "no"})
+        for name in ("packing", "assistant_only")
+    },
+    **{
+        f"rows that are {rows!r}": lambda rows=rows: rows_of(rows)
+        for rows in ("a text", ["a text"], [5], None, 5, {"text": ["a text"]})
+    },
+    "a stream of texts": lambda: rows_of(Texts()),
     "-100 as a label of a branch": lambda: Branch(place=1, tokens=IDS, labels=np.array([-100])),
 }
 

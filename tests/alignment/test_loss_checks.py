@@ -31,6 +31,15 @@ def test_a_label_outside_the_vocabulary_is_named(objective, view, label):
         objective(replace(data, **{view: labels}))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
+def test_labels_of_any_whole_numbers_are_labels(objective, dtype):
+    data, names = problem(), ("labels_long", "labels_short")
+    if dtype == torch.uint8:
+        data = replace(data, **{name: getattr(data, name).clamp(min=0) for name in names})
+    given = replace(data, **{name: getattr(data, name).to(dtype) for name in names})
+    assert objective(given).loss.item() == objective(data).loss.item()
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

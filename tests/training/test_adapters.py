@@ -209,6 +209,50 @@ def test_options_of_peft_of_a_wrong_type(make: Make, r: Any):
         plan(make(adapter={"r": r}))
 
 
+LOHA = {"config": "LoHaConfig", "target_modules": ["q_proj"]}
+IDLE: dict[str, tuple[dict[str, Any], str]] = {
+    "no scale": ({"lora_alpha": 0}, "lora_alpha = 0"),
+    "no scale of another method": (LOHA | {"alpha": 0}, r"adapter\.alpha = 0"),
+    "all dropped": ({"lora_dropout": 1.0}, r"lora_dropout = 1\.0"),
+    "all dropped by another method": (LOHA | {"module_dropout": 1}, "module_dropout = 1"),
+    "less than nothing dropped": ({"lora_dropout": -0.1}, r"lora_dropout = -0\.1"),
+    "tokens that switch it on": ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+    "frozen": ({"inference_mode": True}, "inference_mode"),
+    "another method frozen": (PEFT["ia3"] | {"inference_mode": True}, "inference_mode"),
+    "the type of another class": ({"peft_type": "IA3"}, r"(?s)peft_type = IA3.*adapter\.config"),
+    "a revision": ({"revision": "zzz"}, "revision = zzz"),
+    "ranks of no layer": ({"rank_pattern": {"nope": 4}}, "rank_pattern has 'nope'"),
+    "ranks of other layers": (
+        {"target_modules": ["q_proj"], "rank_pattern": {"q_proj": 4, "k_proj": 4}},
+        "'k_proj'",
+    ),
+    "scales of no layer": ({"alpha_pattern": {"q_prj": 4}}, "(?s)alpha_pattern.*did you mean 'q_proj'"),
+    "half a pattern": ({"rank_pattern": {"(": 4}}, "LoraConfig"),
+    "a bias": ({"bias": "al"}, "LoraConfig.*al"),
+    "a package that is missing": ({"megatron_config": {"a": 1}}, "LoraConfig.*megatron"),
+    "a number of modules": ({"modules_to_save": 3}, "modules_to_save is 3"),
+    "the letters of a module": ({"modules_to_save": "lm_head"}, "modules_to_save is 'lm_head'"),
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_options_with_which_an_adapter_trains_nothing_or_less_than_asked_for_are_refused(
+    make: Make, case: str
+):
+    options, says = IDLE[case]
+    with quiet_transformers(), pytest.raises(UsageError, match=says):
+        plan(make(adapter=options))
+
+
+def test_options_of_a_saved_adapter_are_taken(make: Make):
+    """Those of an adapter_config.json, which says what PEFT would write anyway."""
+    saved = {"peft_type": "LORA", "revision": None, "inference_mode": False, "alora_invocation_tokens": None}
+    saved |= {"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"layers.0.self_attn.k_proj": 4}, "r": 2}
+    plain = plan(make(adapter={"r": 2}))["trainable_parameters"]
+    # Of a width of 32, two layers of two matrices with two rows more.
+    assert plan(make(adapter=saved))["trainable_parameters"] == plain + 2 * 2 * 2 * 32
+
+
 def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
     recipe = make(adapter={"modules_to_save": ["embedings"]})
     with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):

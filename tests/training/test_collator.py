@@ -19,8 +19,8 @@ def dataset(documents: list[TokenDocument], length: int = 16, **changes) -> Wind
 
 def test_both_views_of_a_stretch_and_their_labels():
     stretches = [np.arange(10, 16, dtype=np.int32), np.arange(30, 36, dtype=np.int32)]
-    batch = PairCollator(View(4))([{"input_ids": stretch} for stretch in stretches])
-    assert batch["geometry"] == PairGeometry(4, 2)
+    batch = PairCollator(View(4, min_context=1))([{"input_ids": stretch} for stretch in stretches])
+    assert batch["geometry"] == PairGeometry(4, 2, 1)
     assert batch["input_ids"].tolist() == [
         [10, 11, 12, 13],
         [30, 31, 32, 33],
@@ -38,19 +38,22 @@ def test_both_views_of_a_stretch_and_their_labels():
 
 def test_bos_replaces_the_first_input_of_each_view_and_no_label():
     items = [{"input_ids": np.arange(10, 16, dtype=np.int32)}]
-    plain, with_bos = PairCollator(View(4))(items), PairCollator(View(4), bos_id=1)(items)
+    plain, with_bos = (
+        PairCollator(View(4, min_context=1))(items),
+        PairCollator(View(4, min_context=1), bos_id=1)(items),
+    )
     assert with_bos["input_ids"].tolist() == [[1, 11, 12, 13], [1, 13, 14, 15]]
     assert torch.equal(with_bos["labels"], plain["labels"])
 
 
 def test_stretches_of_several_lengths_or_too_short_are_refused():
     with pytest.raises(UsageError, match="6 tokens, others 5"):
-        PairCollator(View(4))([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}])
+        PairCollator(View(4, min_context=1))([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}])
     with pytest.raises(UsageError, match=r"(?s)22.*23"):
         PairCollator(View(16, offsets=(1, 7)))(stretches(2, 22))
     for nothing in ([], [{}], [{"text": "a"}]):
         with pytest.raises(UsageError, match=r"no samples|columns (none|text)"):
-            PairCollator(View(4))(nothing)
+            PairCollator(View(4, min_context=1))(nothing)
 
 
 def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[TokenDocument]):
@@ -99,7 +102,9 @@ def test_tokens_that_are_no_targets_have_no_label_in_either_view(name: str):
     ids = np.arange(10, 16)
     targets = [-100, 11, -100, 13, 14, -100]
     mask = [int(target != -100) for target in targets]
-    batch = PairCollator(View(4))([{"input_ids": ids, name: targets if name == "labels" else mask}])
+    batch = PairCollator(View(4, min_context=1))(
+        [{"input_ids": ids, name: targets if name == "labels" else mask}]
+    )
     assert batch["input_ids"].tolist() == [[10, 11, 12, 13], [12, 13, 14, 15]]
     assert batch["labels"].tolist() == [[11, -100, 13, -100], [13, 14, -100, -100]]
 
@@ -143,12 +148,12 @@ def packed(**columns: Any) -> dict[str, Any]:
 def test_a_column_that_changes_what_a_token_sees_is_refused(name: str):
     [column] = SEVERAL[name]
     with pytest.raises(UsageError, match=column):
-        PairCollator(View(16))([packed(**SEVERAL[name])])
+        PairCollator(View(16, min_context=7))([packed(**SEVERAL[name])])
 
 
 def test_a_column_that_says_one_text_changes_nothing(caplog: pytest.LogCaptureFixture):
-    collator = PairCollator(View(16))
-    plain, given = PairCollator(View(16))([packed()]), collator([packed(**ONE_TEXT)])
+    collator = PairCollator(View(16, min_context=7))
+    plain, given = PairCollator(View(16, min_context=7))([packed()]), collator([packed(**ONE_TEXT)])
     assert plain.keys() == given.keys()
     assert torch.equal(plain["input_ids"], given["input_ids"])
     assert torch.equal(plain["labels"], given["labels"])
@@ -160,7 +165,7 @@ def test_a_column_that_says_one_text_changes_nothing(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("name", ["labels", "completion_mask"])
 def test_a_column_with_other_than_one_value_a_token_is_refused(name: str):
     with pytest.raises(UsageError, match=rf"{name}.*\(23,\)"):
-        PairCollator(View(16))([packed(**{name: [1] * 23})])
+        PairCollator(View(16, min_context=7))([packed(**{name: [1] * 23})])
 
 
 @pytest.mark.parametrize(
@@ -177,13 +182,15 @@ def test_a_column_with_other_than_one_value_a_token_is_refused(name: str):
 )
 def test_numbers_that_are_no_tokens_or_marks_are_refused(name: str, value: float):
     with pytest.raises(UsageError, match=rf"{name} of a sample.*\n.*whole numbers"):
-        PairCollator(View(16))([packed(**{name: [value] * 24})])
+        PairCollator(View(16, min_context=7))([packed(**{name: [value] * 24})])
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8, torch.tensor])
 def test_whole_numbers_of_any_type_are_tokens(kind: Any):
     marks = np.arange(24) > 3
-    found = PairCollator(View(16))([packed(input_ids=kind([*range(24)]), completion_mask=marks)])
-    expected = PairCollator(View(16))([packed(completion_mask=marks.astype(int).tolist())])
+    found = PairCollator(View(16, min_context=7))(
+        [packed(input_ids=kind([*range(24)]), completion_mask=marks)]
+    )
+    expected = PairCollator(View(16, min_context=7))([packed(completion_mask=marks.astype(int).tolist())])
     assert torch.equal(found["input_ids"], expected["input_ids"])
     assert torch.equal(found["labels"], expected["labels"])

@@ -133,6 +133,39 @@ def test_only_assistant_turns_are_targets_where_asked():
         pair_windows([row], plain, VIEW, assistant_only=True)
 
 
+UNREAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    **{
+        f"assistant_only and {kind}": (KINDS[kind][0](0), {"assistant_only": True}, "an assistant's")
+        for kind in ("text", "input_ids", "prompt")
+    },
+    **{
+        f"text_field and {kind}": (
+            KINDS[kind][0](0) | {"body": words(3)},
+            {"text_field": "body"},
+            f"'body'.*'{kind.split()[-1]}'",
+        )
+        for kind in ("input_ids", "prompt", "messages", "chat prompt")
+    },
+}
+
+
+@pytest.mark.parametrize("form", ["list", "data set", "stream"])
+@pytest.mark.parametrize("case", UNREAD)
+def test_an_option_that_the_rows_have_no_use_for_is_refused(case: str, form: str):
+    row, options, says = UNREAD[case]
+    data: Any = [row] if form == "list" else Dataset.from_list([row])
+    with pytest.raises(UsageError, match=says):
+        pair_windows(data.to_iterable_dataset() if form == "stream" else data, tokenizer(), VIEW, **options)
+
+
+def test_masks_of_a_row_say_what_an_assistant_said():
+    tokens = ids(words(0))
+    marks = [int(place % 3 == 0) for place in range(len(tokens))]
+    made = pair_windows([{"input_ids": tokens, "assistant_masks": marks}], None, VIEW, assistant_only=True)
+    wanted = [token if mark else -100 for token, mark in zip(tokens, marks, strict=True)]
+    assert made[0]["labels"] == wanted[:SIZE]
+
+
 def test_what_gives_no_pair_is_refused():
     with pytest.raises(UsageError, match="the longest has"):
         pair_windows([{"text": words(0, 2)}], tokenizer(), VIEW)
@@ -174,6 +207,9 @@ def test_null_is_a_short_row(caplog: pytest.LogCaptureFixture):
         caplog.clear()
         assert list(pair_windows(given, tokenizer(), VIEW)) == list(expected)
         assert "1 of 2 rows are shorter" in caplog.text
+    chats = [KINDS["messages"][0](0), *null["messages"]]
+    alone = pair_windows(chats[:1], tokenizer(), VIEW, assistant_only=True)
+    assert list(pair_windows(chats, tokenizer(), VIEW, assistant_only=True)) == list(alone)
 
 
 def test_chats_in_a_column_of_another_name():
@@ -183,7 +219,7 @@ def test_chats_in_a_column_of_another_name():
     assert list(given) == list(pair_windows(chats, tokenizer(), VIEW))
 
 
-def sft(folder: Path, data: Any, **changes: Any) -> Any:
+def sft(folder: Path, data: Any, *, view: View = VIEW, evaluated: Any = None, **changes: Any) -> Any:
     """SFTTrainer with its defaults, but for what keeps a test small."""
     trl = pytest.importorskip("trl")
 
@@ -194,8 +230,9 @@ def sft(folder: Path, data: Any, **changes: Any) -> Any:
         tiny_llama(num_hidden_layers=1),
         trl.SFTConfig(str(folder), **(small | {"save_strategy": "no", "disable_tqdm": True} | changes)),
         objective=Objective(alpha=0.3, divergence="jeffreys"),
-        data_collator=PairCollator(VIEW),
+        data_collator=PairCollator(view),
         train_dataset=data,
+        eval_dataset=evaluated,
         processing_class=tokenizer(),
     )
 
@@ -235,6 +272,23 @@ def test_what_trl_would_do_to_rows_is_refused_before_the_first_step(changes, row
     data = pair_windows(CHATS, tokenizer(), VIEW) if rows is None else Dataset.from_list(rows)
     with pytest.raises(UsageError, match=words):
         sft(tmp_path, data, **changes)
+
+
+def test_without_offsets_rows_that_trl_cuts_are_refused(tmp_path: Path):
+    """Every size is one of pairs, so nothing else tells."""
+    rows = Dataset.from_list([{"input_ids": [*range(1, SIZE + 1)]}] * 8)
+    for most in (SIZE, 1024, None):
+        trainer = sft(tmp_path, rows, view=View(16), max_length=most)
+        assert len(trainer.train_dataset[0]["input_ids"]) == SIZE
+    short = rows.map(lambda row: {"input_ids": row["input_ids"][:20]})
+    for data, evaluated in (
+        (rows, None),
+        (short, rows),
+        (short, {"a": rows}),
+        (short.to_iterable_dataset(), None),
+    ):
+        with pytest.raises(UsageError, match="max_length=20"):
+            sft(tmp_path, data, evaluated=evaluated, view=View(16), max_length=20)
 
 
 class _Rows(torch.utils.data.IterableDataset[Any]):

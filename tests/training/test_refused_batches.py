@@ -2,15 +2,17 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn import functional as F
+from transformers import LlamaConfig
 
 from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.checkpoints import find_head
+from lengthwise.checkpoints import FullLogits, find_head
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
 from lengthwise.training import PairCollator, View
@@ -139,3 +141,47 @@ def test_a_head_that_is_no_longer_the_models_is_refused(case: str):
     with pytest.raises(UsageError, match="not the output layer"):
         model_alignment_loss(now, head, **batch(), objective=OBJECTIVE)
     assert model_alignment_loss(now, find_head(now), **batch(), objective=OBJECTIVE).loss.isfinite()
+
+
+def test_a_trained_head_that_is_read_from_a_copy_is_refused():
+    """As of tensor parallel or offloaded weights: the loss would not follow the head, nor train it."""
+    model = tiny_llama(tie_word_embeddings=False)
+    own = model.lm_head
+    copied = replace(find_head(model), module=copy.deepcopy(own), copy_of=own)
+    with pytest.raises(UsageError, match="no gradient reaches"):
+        model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE)
+    with torch.no_grad():
+        read = model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE).loss
+    own.requires_grad_(False)
+    frozen = model_alignment_loss(model, copied, **batch(), objective=OBJECTIVE).loss
+    frozen.backward()
+    assert frozen.item() == read.item()
+    assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_router_loss_that_would_be_left_out_is_refused(nested: bool, monkeypatch: pytest.MonkeyPatch):
+    model = tiny_llama()
+    head = find_head(model)
+    if nested:
+        # As in a model of text and images.
+        text = LlamaConfig(vocab_size=320, output_router_logits=True)
+        monkeypatch.setattr(LlamaConfig, "get_text_config", lambda self, **_: text)
+    else:
+        model.config.output_router_logits = True
+    with pytest.raises(UsageError, match="output_router_logits"):
+        model_alignment_loss(model, head, **batch(), objective=OBJECTIVE)
+    with torch.no_grad():
+        assert model_alignment_loss(model, head, **batch(), objective=OBJECTIVE).loss.isfinite()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_ids_of_32_bits_have_the_loss_of_64(full: bool):
+    model, given = tiny_llama().double(), batch()
+    head = FullLogits("asked for") if full else find_head(model)
+    short = {name: given[name].int() for name in ("input_ids", "labels")}
+    found, expected = (
+        model_alignment_loss(model, head, **ids, objective=OBJECTIVE).loss.item()
+        for ids in (given | short, given)
+    )
+    assert found == expected

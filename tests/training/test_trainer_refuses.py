@@ -23,7 +23,7 @@ from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, View
+from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.supported import check_supported
 
 
@@ -52,6 +52,85 @@ def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
         # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
         for row in batch["labels"].chunk(2)[0]:
             assert row[row != -100].tolist() == list(range(18, 26))
+
+
+def given_as(kind: str, size: int) -> Any:
+    """Eight rows of one size."""
+    rows = [{"input_ids": list(range(10, 10 + size))} for _ in range(8)]
+    return IterableDataset.from_generator(lambda: iter(rows)) if kind == "stream" else rows
+
+
+@pytest.mark.parametrize("kind", ["rows", "stream"])
+@pytest.mark.parametrize("size", [24, 26, 32])
+def test_rows_whose_windows_have_no_pair_are_refused(kind: str, size: int, tmp_path: Path):
+    """Training would go on without the divergence, whatever alpha is."""
+    with pytest.raises(UsageError, match=f"{size} tokens.*begin {size - 16} apart have no pair"):
+        trainer_for(tiny_llama(), tmp_path, given_as(kind, size)).train()
+    trainer_for(tiny_llama(), tmp_path, given_as(kind, 23)).train()
+
+
+@pytest.mark.parametrize("offsets", [None, (0, 0), (0, 7)])
+def test_an_offset_of_0_is_refused_by_the_trainer(
+    offsets: Any, documents: list[TokenDocument], tmp_path: Path
+):
+    view = View(16, offsets=offsets)
+    same = WindowDataset(documents, view, batch_size=8, steps=4)
+    pairs = windows(documents)
+    for data, evaluated in ((same, None), (pairs, same), (pairs, {"a": pairs, "b": same})):
+        with pytest.raises(UsageError, match="offset of 0"):
+            trainer_for(tiny_llama(), tmp_path, data, eval_dataset=evaluated)
+    if offsets is not None:
+        for kind in ("rows", "stream"):
+            with pytest.raises(UsageError, match="offset of 0"):
+                data = given_as(kind, view.longest_stretch)
+                trainer_for(tiny_llama(), tmp_path, data, data_collator=PairCollator(view))
+
+
+TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "evaluation of 3 at a time": ({"per_device_eval_batch_size": 3}, {}, "eval_batch_size is 3"),
+    "evaluation of two steps at a time": ({"per_device_eval_batch_size": 16}, {}, "eval_batch_size is 16"),
+    "training of 3 at a time": ({"per_device_train_batch_size": 3}, {}, "train_batch_size is 3"),
+    "half a step": ({"per_device_train_batch_size": 4}, {}, "step has 4 samples"),
+    "a step and a half": (
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3},
+        {},
+        "step has 12 samples",
+    ),
+    "fewer where memory ends": ({"auto_find_batch_size": True}, {}, "auto_find_batch_size"),
+    "evaluation by length": (
+        {"train_sampling_strategy": "group_by_length"}
+        if "train_sampling_strategy" in TrainingArguments.__dataclass_fields__
+        else {"group_by_length": True},
+        {},
+        "group_by_length",
+    ),
+    "another view": ({}, {"data_collator": PairCollator(View(8, offsets=(1, 3)))}, "length of the view"),
+}
+
+
+@pytest.mark.parametrize("form", ["one", "several"])
+@pytest.mark.parametrize("case", TORN)
+def test_steps_of_windows_that_would_be_torn_are_refused_at_once(
+    case: str, form: str, documents: list[TokenDocument], tmp_path: Path
+):
+    changes, more, says = TORN[case]
+    held = windows(documents, steps=3)
+    given = {"eval_dataset": held if form == "one" else {"a": held, "b": held}, **more}
+    with pytest.raises(UsageError, match=says):
+        trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_=changes, **given)
+    other = WindowDataset(documents, View(8, offsets=(1, 3)), batch_size=8, steps=1)
+    with pytest.raises(UsageError, match="length of the view"):
+        collator = PairCollator(View(16))
+        trainer_for(tiny_llama(), tmp_path, windows(documents), eval_dataset=other, data_collator=collator)
+
+
+def test_parts_of_a_step_of_windows_are_read(documents: list[TokenDocument], tmp_path: Path):
+    cut = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_steps": 1}
+    for held, size in ((windows(documents, steps=3), 4), (windows(documents, batch_size=3, steps=1), 8)):
+        how = cut | {"per_device_eval_batch_size": size}
+        trainer = trainer_for(tiny_llama(), tmp_path, windows(documents), eval_dataset=held, arguments_=how)
+        trainer.train()
+        assert trainer.evaluate()["eval_loss"] > 0
 
 
 @pytest.mark.parametrize("data", [list, Dataset.from_list, IterableDataset.from_generator])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.errors import require
+from lengthwise.errors import require, shown
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class Normalizers:
         """
         divisors = []
         for name, count in vars(counts).items():
-            value = float(getattr(self, name))
+            given = getattr(self, name)
+            one = isinstance(given, Tensor) and given.numel() == 1
+            require(one or isinstance(given, Real), f"normalizers.{name} is {shown(given)}", "a number")
+            value = float(given)
             require(
                 math.isfinite(value) and value >= 0 and (value > 0 or count == 0),
                 f"normalizers.{name} is {value:g} and this call has {count} to divide",

@@ -107,6 +107,7 @@ def alignment_loss(
     Warns:
         UserWarning: "sce" or "entropy" with alpha of `Objective.sharpening_limit` or more.
     """
+    check_kinds(geometry, objective, normalizers)
     objective.warn_of_sharpening()
     leaves = hidden_long, hidden_short, head_weight, head_bias
     dual = any(each is not None and forward_ad.unpack_dual(each).tangent is not None for each in leaves)
@@ -131,7 +132,7 @@ def alignment_loss(
         hidden,
         head_weight,
         head_bias,
-        labels,
+        (labels_long.long(), labels_short.long()),
         geometry=geometry,
         objective=objective,
         activation=(float(logit_scale), soft_cap),
@@ -165,6 +166,7 @@ def alignment_loss_from_logits(
     Raises:
         UsageError: as in `alignment_loss`.
     """
+    check_kinds(geometry, objective, normalizers)
     objective.warn_of_sharpening()
     counts = _check_rows(
         (logits_long, logits_short),
@@ -176,7 +178,7 @@ def alignment_loss_from_logits(
 
     def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         log_p = log_probabilities(logits).flatten(0, 1)
-        return F.nll_loss(log_p, labels.flatten(), ignore_index=NO_LABEL, reduction="sum")
+        return F.nll_loss(log_p, labels.flatten().long(), ignore_index=NO_LABEL, reduction="sum")
 
     long = cross_entropy(logits_long, labels_long) / label_divisors[0]
     short = cross_entropy(logits_short, labels_short) / label_divisors[1]
@@ -186,6 +188,13 @@ def alignment_loss_from_logits(
     with torch.no_grad():
         entropy, disagreement = (f(*paired).sum() / pair_divisor for f in (entropy_sum, jeffreys))
     return _output(objective, loss, (long, short, entropy, disagreement, term))
+
+
+def check_kinds(geometry: object, objective: object, normalizers: object) -> None:
+    """Raise UsageError for a number or settings in the place of what `alignment_loss` takes."""
+    require_kind("geometry", geometry, PairGeometry, "a PairGeometry, as a batch of PairCollator has")
+    require_kind("objective", objective, Objective, "an Objective, as Objective(alpha=0.1)")
+    require_kind("normalizers", normalizers, (Normalizers, type(None)), "Normalizers, or None")
 
 
 def _output(objective: Objective, loss: Tensor, parts: Sequence[Tensor]) -> AlignmentOutput:

@@ -1,7 +1,8 @@
-"""The objective's settings as arguments of a Trainer."""
+"""The objective's settings as arguments of a Trainer, and what its batches need of the others."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from transformers import TrainingArguments
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
+from lengthwise.training.collator import WindowDataset
 
 _FIELDS = make_dataclass(
     "_FIELDS",
@@ -42,6 +44,42 @@ def check_even_batches(args: TrainingArguments) -> None:
             expected="a batch for every process at each step: the counts of a step are summed over them",
             fix="leave even_batches out of accelerator_config",
         )
+
+
+def check_steps(args: Any, windows: WindowDataset, *, training: bool) -> None:
+    """Refuse batches that have samples of several steps, and optimizer steps that are a part of one."""
+    own, when = windows.batch_size, "train" if training else "eval"
+    size = getattr(args, name := f"per_device_{when}_batch_size")
+    # Processes share a batch where it is split, and otherwise read one each.
+    devices = 1 if args.accelerator_config.split_batches else args.world_size
+    step = size * args.gradient_accumulation_steps * devices
+    if size and own % size and len(windows) > own:
+        raise UsageError(
+            f"{name} is {size}, and a step of the {when}_dataset has {own} samples, which share an offset",
+            expected=f"a size that divides {own}",
+            fix=f"{name}={math.gcd(own, size)}, or WindowDataset(..., batch_size={size})",
+        )
+    if training and step % own:
+        raise UsageError(
+            f"an optimizer step has {step} samples ({name} x gradient_accumulation_steps x processes), and one of "
+            f"the train_dataset has {own}",
+            expected=f"{own}, or a multiple of it",
+            fix=f"WindowDataset(..., batch_size={step})",
+        )
+    by_length = "group_by_length" in (
+        getattr(args, "train_sampling_strategy", None),
+        getattr(args, "group_by_length", False) and "group_by_length",
+    )
+    for setting, given in (
+        ("auto_find_batch_size=True", training and args.auto_find_batch_size),
+        ("group_by_length", by_length and not training),
+    ):
+        if given:
+            raise UsageError(
+                f"{setting} would tear the steps of a WindowDataset apart",
+                expected="batches in order, of a size that divides a step",
+                fix="leave it out",
+            )
 
 
 @dataclass

@@ -16,7 +16,7 @@ from lengthwise.alignment.divergences import NO_LABEL
 from lengthwise.errors import UsageError, require, require_integer, require_kind, shown
 from lengthwise.text import TokenDocument, WindowSampler
 from lengthwise.training.columns import CUT, MASKS, WHOLE_ROWS, check_columns
-from lengthwise.training.views import View
+from lengthwise.training.views import View, last_offset
 
 if TYPE_CHECKING:
     from lengthwise.training.views import Draw
@@ -45,7 +45,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
     def __init__(
         self, documents: Sequence[TokenDocument], view: View, *, batch_size: int, steps: int, seed: int = 0
     ) -> None:
-        require_kind("view", view, View, "a View, as View(1024)")
+        require_kind("view", view, View, "a View, as View(1024, offsets=(1, 511))")
         for name, value in {"batch_size": batch_size, "steps": steps}.items():
             require_integer(name, value, low=1, unit=name)
         self.view = view
@@ -84,7 +84,7 @@ class PairCollator:
     columns of words are left out. Items that no WindowDataset made share the draw of their batch, a function of
     `seed` and its first tokens. Their stretches have length + the last offset tokens (`pair_windows` makes them of
     any data set); where e is smaller, the last ones are not read. A truncated view without offsets has e = stretch
-    - length.
+    - length, which has to leave a pair.
 
     Args:
         view: how the windows are made.
@@ -163,6 +163,14 @@ class PairCollator:
             raise UsageError(
                 f"rows have {sizes[0]} tokens, and so has a window: both windows of a pair are the same",
                 expected="rows of length + offset",
+                fix=CUT,
+            )
+        apart = sizes[0] - self.view.length
+        last = last_offset(self.view.name, self.view.length, self.view.min_context)
+        if not fixed and apart > last:
+            raise UsageError(
+                f"rows have {sizes[0]} tokens: windows of {self.view.length} that begin {apart} apart have no pair",
+                expected=f"{last} apart or less, by offsets of the view, or a smaller min_context",
                 fix=CUT,
             )
         return sizes[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import Trainer, TrainerCallback
 
-from lengthwise.errors import UsageError, require_kind
+from lengthwise.errors import UsageError, require_integer, require_kind
 from lengthwise.measure.runner import check_run, run
 from lengthwise.training.sections import check_direction
 
@@ -60,8 +60,8 @@ class MeasureCallback(TrainerCallback):
         if self._tokenizer is None:
             raise UsageError("the Trainer has no tokenizer", fix="Trainer(processing_class=...)")
         check_direction(trainer.args)
-        if every is not None and every < 1:
-            raise UsageError(f"every is {every}", expected="1 or more steps, or None")
+        if every is not None:
+            require_integer("every", every, low=1, unit="steps, or None")
         with self._reading():
             # Read and tokenized once, and not at each measurement.
             self._text = check_run(measurement, (trainer.model, self._tokenizer), text)

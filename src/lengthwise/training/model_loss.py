@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, PairGeometry
 from lengthwise.alignment.divergences import NO_LABEL
-from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
+from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits, check_kinds
 from lengthwise.checkpoints import FullLogits, Head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
-from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.errors import UsageError
+from lengthwise.checkpoints.hidden import unwrap, unwrap_saved
+from lengthwise.errors import UsageError, require, require_kind
 from lengthwise.training.collator import check_batch
 
 
@@ -49,11 +49,16 @@ def model_alignment_loss(
             the positions have consecutive ones (`local_positions`). Rows are of one text each, without padding.
 
     Raises:
-        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states; the head is not
-            its own; ids outside of its vocabulary; padding, packed rows, or labels that are not the next tokens of
-            rows that face each other.
+        UsageError: as in `alignment_loss`; the model is no causal LM, hides its hidden states, or adds a router loss;
+            the head is not its own, or is trained and split over processes; ids outside of its vocabulary; padding,
+            packed rows, or labels that are not the next tokens of rows that face each other.
     """
+    check_kinds(geometry, objective, normalizers)
+    require_kind("head", head, (Head, FullLogits), "what find_head(model) found")
+    if torch.is_grad_enabled():
+        _check_trained(model, head)
     _check_ids(model, input_ids)
+    require_kind("labels", labels, Tensor, "next tokens [2B, L]")
     check_batch(
         input_ids, labels, geometry=geometry, attention_mask=attention_mask, position_ids=position_ids
     )
@@ -86,8 +91,36 @@ def model_alignment_loss(
     )
 
 
+def _check_trained(model: nn.Module, head: Head | FullLogits) -> None:
+    """Refuse what would train another loss, or leave the head as it was, in silence."""
+    copied = None if isinstance(head, FullLogits) or head.copy_of is None else unwrap_saved(head.copy_of)
+    if copied is not None and copied.weight.requires_grad:
+        raise UsageError(
+            "the output head is trained, and its weight is split over processes or offloaded: the loss would read a "
+            "copy of it, which no gradient reaches",
+            expected="FSDP2 or whole copies of the model, or a frozen head",
+            fix="model.get_output_embeddings().requires_grad_(False)",
+        )
+    config: Any = unwrap(model).config
+    # A model of text and images may have it in the configuration of its text.
+    if any(getattr(each, "output_router_logits", False) for each in (config, config.get_text_config())):
+        raise UsageError(
+            "output_router_logits is True, and the objective has no router loss",
+            expected="training without it",
+            fix="model.config.output_router_logits = False",
+        )
+
+
 def _check_ids(model: nn.Module, input_ids: Tensor) -> None:
-    """Refuse ids that the model has no embedding for: on a GPU they stop the process from within a kernel."""
+    """Refuse what are no rows of ids, and ids that the model has no embedding for: these stop a GPU's process."""
+    require_kind("input_ids", input_ids, Tensor, "ids [2B, L]")
+    rows = input_ids.ndim == 2 and input_ids.numel() > 0 and len(input_ids) % 2 == 0
+    whole_numbers = input_ids.dtype in (torch.int64, torch.int32)
+    require(
+        rows and whole_numbers,
+        f"input_ids are {list(input_ids.shape)} {input_ids.dtype}",
+        "ids [2B, L] of the B long and the B short windows, int64 or int32",
+    )
     size = getattr(unwrap(model).config.get_text_config(), "vocab_size", math.inf)
     least, most = torch.stack(input_ids.aminmax()).tolist()
     if least < 0 or most >= size:

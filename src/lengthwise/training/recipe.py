@@ -15,7 +15,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.settings import Finite, Seed, Settings, Whole, checked
 from lengthwise.training.sections import Adapter, Batch, Data, Eval, Extend, Optimizer, Parallel, Steps
-from lengthwise.training.views import Positions, Tokens, View, ViewName, least_context
+from lengthwise.training.views import Positions, Tokens, View, ViewName, last_offset, least_context
 from lengthwise.yaml_text import override, read_yaml
 
 
@@ -83,7 +83,7 @@ class Recipe(Settings):
         """How the windows of a sample are made; the offsets are by default 1 to length - min_context - 1."""
         offsets = self.offsets
         if self.views == "truncation" and offsets is None:
-            offsets = 1, self.length - least_context(self.views, self.length, self.min_context) - 1
+            offsets = 1, last_offset(self.views, self.length, self.min_context)
         drawn = {"offsets": offsets, "positions": self.positions, "min_context": self.min_context}
         return View(self.length, self.views, self.view_options, **drawn)
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import logging
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from lengthwise.checkpoints.position_limits import (
 )
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.variants import check_reads_scales, quantization_config
-from lengthwise.errors import UsageError, nearest, reason
+from lengthwise.errors import UsageError, nearest, reason, require, require_kind
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.recipe import Recipe
@@ -173,28 +174,73 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
 
     The learned part of an extension is trained whole and saved with the adapter. UsageError if the method does not
-    fit the model, or names layers that the model does not have.
+    fit the model, names layers that the model does not have, or can train nothing.
     """
     if adapter is None:
         return model.requires_grad_(True)
     from peft import get_peft_model
 
     config = adapter.peft_config()
+    _check_has_effect(config, adapter)
     _save_whole_modules(config, model)
     _exclude_unfit(config, model)
     try:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
-    except PEFT_FAILURES as error:
+    except (*PEFT_FAILURES, NotImplementedError, ImportError, re.error) as error:
         raise UsageError(
             f"adapter: {adapter.config} does not fit the model: {reason(error)}",
             fix="set adapter.target_modules",
         ) from error
+    _check_patterns(adapted, config)
+    if not any(parameter.requires_grad for parameter in adapted.parameters()):
+        raise UsageError(
+            "the adapter has no parameter that is trained", fix="leave adapter.inference_mode out"
+        )
     check_reads_scales(adapted, "adapter")
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()
     return adapted
+
+
+def _check_has_effect(config: Any, adapter: Adapter) -> None:
+    """Refuse options with which the adapter's own weights get no gradient, and those that PEFT overwrites."""
+    for name, value in vars(config).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if name.endswith("dropout"):
+            require(
+                0 <= value < 1, f"adapter.{name} = {value}", "0 or more, and less than 1, which drops all"
+            )
+        elif name in ("alpha", "lora_alpha"):
+            require(
+                value != 0, f"adapter.{name} = 0: it scales the adapter, which trains nothing then", "not 0"
+            )
+    given = adapter.model_extra or {}
+    tokens = given.get("alora_invocation_tokens")
+    why = f"adapter.alora_invocation_tokens = {tokens}: only text behind them is trained on"
+    require(tokens is None, why, "null: windows begin anywhere in a text")
+    for name, own, fix in (
+        ("peft_type", str(getattr(config.peft_type, "value", config.peft_type)), "set adapter.config"),
+        ("revision", None, "leave it out"),
+    ):
+        if given.get(name) not in (None, own):
+            raise UsageError(f"adapter.{name} = {given[name]}, which has no effect", fix=fix)
+
+
+def _check_patterns(adapted: Any, config: Any) -> None:
+    """Refuse a rank or an alpha for layers that the adapter does not have."""
+    names = ("targeted_module_names", "targeted_parameter_names")
+    layers = [layer for name in names for layer in getattr(adapted.base_model, name, [])]
+    for name in ("rank_pattern", "alpha_pattern"):
+        for pattern in getattr(config, name, None) or ():
+            # As PEFT matches them.
+            if not any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in layers):
+                raise UsageError(
+                    f"adapter.{name} has {pattern!r}, which none of the adapter's layers is called",
+                    expected=nearest(pattern, {_last(layer) for layer in layers}),
+                )
 
 
 def _save_whole_modules(config: Any, model: nn.Module) -> None:
@@ -218,7 +264,8 @@ def _save_whole_modules(config: Any, model: nn.Module) -> None:
         for name, module in named
         if "norm" in type(module).__name__.lower() and [*module.parameters(recurse=False)]
     }
-    wanted: list[str] = list(config.modules_to_save or [])
+    wanted: list[str] = config.modules_to_save or []
+    require_kind("adapter.modules_to_save", wanted, (list, tuple, set), "a list of names of modules")
     for name in wanted:
         if name not in known and _last(name) not in known:
             raise UsageError(

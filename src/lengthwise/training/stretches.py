@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from torch.utils.data import IterableDataset as StreamOfTorch
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require_kind
 from lengthwise.progress import progress
 from lengthwise.text.chats import render_chat
 from lengthwise.text.local_files import text_of
 from lengthwise.text.tokens import LONG, added_tokens, encode
+from lengthwise.training.arguments import check_steps
 from lengthwise.training.collator import PairCollator, WindowDataset, tokens_and_targets
 from lengthwise.training.columns import check_columns, check_has_tokens
+from lengthwise.training.views import View, last_offset
 from lengthwise.versions import need
-
-if TYPE_CHECKING:
-    from lengthwise.training.views import View
 
 logger = logging.getLogger(__name__)
 
@@ -48,16 +48,22 @@ def pair_windows(
         tokenizer: that of the model.
         view: how the windows are made; give the collator the same one.
         text_field: the column with the text, or with the messages of a chat.
-        assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}.
+        assistant_only: only assistant turns are targets; the chat template has to mark them with {% generation %}, or
+            `assistant_masks` beside `input_ids`.
         packing: join the rows first, so that windows cross from one text into the next and little is left out.
 
     Raises:
-        UsageError: no column or row to make windows of; a template that marks no assistant turn; a truncated view
-            without offsets, of which both windows would be the same.
+        UsageError: no column or row to make windows of; a text_field beside a column that is read in its place;
+            assistant_only where nothing marks an assistant's turns; a truncated view without offsets, of which both
+            windows would be the same.
     """
     need("datasets")
     from datasets import Dataset, Features, IterableDataset, Sequence, Value
 
+    require_kind("view", view, View, "a View, as View(1024, offsets=(1, 511))")
+    require_kind("text_field", text_field, str, "the name of a column")
+    require_kind("assistant_only", assistant_only, bool, "True or False")
+    require_kind("packing", packing, bool, "True or False")
     if view.offsets is None:
         raise UsageError(
             "the view has no offsets, which leaves the size of a row open",
@@ -66,18 +72,26 @@ def pair_windows(
         )
     data = dataset
     if not hasattr(dataset, "map"):
-        data = (
-            IterableDataset.from_generator(lambda: iter(dataset))
-            if isinstance(dataset, StreamOfTorch)
-            else Dataset.from_list(list(dataset))
-        )
+        stream = isinstance(dataset, StreamOfTorch)
+        several = hasattr(dataset, "__iter__") or hasattr(dataset, "__getitem__")
+        rows: Any = dataset if stream else list(dataset) if several else [dataset]
+        for row in islice(iter(rows), 1) if stream else rows:
+            require_kind("a row of the data set", row, Mapping, "a dict with a text, messages or input_ids")
+        data = IterableDataset.from_generator(lambda: iter(rows)) if stream else Dataset.from_list(rows)
     names = data.column_names or list(next(iter(data), {}))
-    known = ("input_ids", "messages", "prompt", text_field)
-    if not {*known} & {*names}:
+    # The first of them is read.
+    known = ("input_ids", "prompt", "messages", text_field)
+    read = next((name for name in known if name in names), None)
+    if read is None:
         raise UsageError(
             f"a data set with the columns {', '.join(names) or 'none'}",
             expected=f"one of {', '.join(known)}",
             fix="text_field=NAME, the column with the text",
+        )
+    if text_field not in ("text", read):
+        raise UsageError(
+            f"text_field is {text_field!r}, and the data set has a column {read!r}, which is read in its place",
+            fix=f"remove the column {read!r}, or leave text_field out",
         )
     columns = {name: Sequence(Value("int64")) for name in ("input_ids", "labels")}
     kinds: dict[str, Any] = {"features": Features(columns)}
@@ -127,13 +141,14 @@ class _Tokens:
     def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if "input_ids" in row:
             check_columns([row])
+            self._check_turns(row.get("assistant_masks") is not None)
             return {**row}
         if "prompt" not in row:
             value = _value(row, "messages" if "messages" in row else self.text_field)
-            return self._chat(value, row) if isinstance(value, list) else {"input_ids": self._text(value)}
+            return self._chat(value, row) if isinstance(value, list) else self._words(value)
         prompt, completion = _value(row, "prompt"), _value(row, "completion")
         if isinstance(prompt, str) and isinstance(completion, str):
-            begin, item = self._plain(prompt), {"input_ids": self._text(prompt + completion)}
+            begin, item = self._plain(prompt), self._words(prompt + completion)
         else:
             begin = self._chat(prompt, row, add_generation_prompt=True, marked=False)["input_ids"]
             item = self._chat([*prompt, *completion], row)
@@ -152,9 +167,19 @@ class _Tokens:
         [ids] = encode([text], self.tokenizer)
         return np.concatenate([before, ids, after]).astype(np.int64)
 
-    def _text(self, text: str) -> Any:
+    def _words(self, text: str) -> dict[str, Any]:
+        """A text with EOS. A row of null is none, whatever the others are."""
+        self._check_turns(not text)
         ids, eos = self._plain(text), self.tokenizer.eos_token_id
-        return ids if eos is None or [*ids[-1:]] == [eos] else np.append(ids, eos)
+        return {"input_ids": ids if eos is None or [*ids[-1:]] == [eos] else np.append(ids, eos)}
+
+    def _check_turns(self, told_apart: bool) -> None:
+        if self.assistant_only and not told_apart:
+            raise UsageError(
+                "assistant_only, and a row does not say which of its tokens are an assistant's",
+                expected="messages, a prompt and a completion of messages, or input_ids with assistant_masks",
+                fix="assistant_only=False",
+            )
 
     def _chat(
         self, messages: Any, row: Mapping[str, Any], *, marked: bool = True, **options: Any
@@ -229,24 +254,38 @@ def check_preparation(
     """Refuse what a Trainer such as TRL's would do to the rows of a PairCollator before it sees them.
 
     UsageError for packing, padding-free batches, a `max_length` that cuts rows, rows without tokens, or settings
-    that choose other targets.
+    that choose other targets; a WindowDataset of another view, or whose steps the Trainer would not keep together.
     """
     if not isinstance(data_collator, PairCollator):
         return
-    size = data_collator.view.longest_stretch
-    whole = f"None: a pair of windows needs {size} tokens"
+    for datasets, training in (([train_dataset], True), ([eval_dataset], False)):
+        for windows in _each(datasets):
+            if isinstance(windows, WindowDataset):
+                data_collator.view.check_takes(windows.view)
+                check_steps(args, windows, training=training)
+    view, given = data_collator.view, _each([train_dataset, eval_dataset])
+    size = view.longest_stretch
+    whole = f"None: a pair of windows needs {f'{size} tokens' if view.offsets else 'the whole row'}"
+
+    def cuts(most: int | None) -> bool:
+        """Without offsets a row that is cut makes other pairs in silence; nobody knows the rows of a stream."""
+        if most is None or view.offsets is not None:
+            return most is not None and most < size
+        rows = (each for each in given if each is not None and not isinstance(each, WindowDataset))
+        return any((n := row_lengths(each)) is None or max(n, default=0) > most for each in rows)
+
     joined = "False, and pair_windows(..., packing=True) to join texts"
     for name, changes, fix in (
         ("packing", bool, joined),
         ("eval_packing", bool, joined),
         ("padding_free", bool, "False: windows have no padding"),
-        ("max_length", lambda most: most is not None and most < size, whole),
+        ("max_length", cuts, whole),
         ("assistant_only_loss", bool, "False, and pair_windows(..., assistant_only=True)"),
         ("completion_only_loss", lambda only: only is False, "None: rows of whole texts have no prompt"),
     ):
         if changes(value := getattr(args, name, None)):
             raise UsageError(f"{name}={value} is not for rows that windows are cut from", fix=f"{name}={fix}")
-    for dataset in _each([train_dataset, eval_dataset]):
+    for dataset in given:
         names = getattr(dataset, "column_names", None)
         custom = (getattr(dataset, "format", None) or {}).get("type") == "custom"
         if names is not None and not custom:
@@ -257,8 +296,17 @@ def check_rows(collator: Any, *datasets: Any) -> None:
     """Refuse, before the first step, rows that no pair of windows can be made of, or that would be cut."""
     if isinstance(collator, PairCollator):
         for dataset in _each(datasets):
-            if not isinstance(dataset, WindowDataset) and (lengths := row_lengths(dataset)):
+            view, offsets = collator.view, collator.view.offsets
+            if isinstance(dataset, WindowDataset):
+                view, offsets = dataset.view, dataset.view.offsets or (0, 0)
+            elif lengths := row_lengths(dataset):
                 collator.check_sizes(lengths)
+            if view.name == "truncation" and offsets is not None and offsets[0] == 0:
+                raise UsageError(
+                    "an offset of 0 makes both windows of a pair the same, which trains no divergence",
+                    expected="offsets from 1 on",
+                    fix=f"offsets=(1, {offsets[1] or last_offset(view.name, view.length, view.min_context)})",
+                )
 
 
 def _each(datasets: Sequence[Any]) -> list[Any]:

@@ -121,7 +121,7 @@ class View:
         require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
         begin = "none: both views begin at the same token"
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
-        require_integer("length", length, low=1, high=10**8)
+        require_integer("length", length, low=2, high=10**8)
         if offsets is not None:
             for each in offsets:
                 require_integer(f"one of offsets {offsets}", each, low=0, high=length)
@@ -130,7 +130,7 @@ class View:
         if min_context is not None:
             require_integer("min_context", min_context, low=0, high=length - 1)
         if offsets is not None:
-            last = length - least_context(name, length, min_context) - 1
+            last = last_offset(name, length, min_context)
             pairless = (
                 f"offsets {offsets}: windows of {length} tokens that begin {offsets[1]} apart have no pair"
             )
@@ -211,6 +211,11 @@ def least_context(name: str, length: int, given: int | None) -> int:
     """The `min_context` of a view with its default filled in."""
     default = length // 2 if name == "truncation" else 0
     return default if given is None else given
+
+
+def last_offset(name: str, length: int, min_context: int | None) -> int:
+    """The last offset that leaves a pair: 0 < length - offset - min_context."""
+    return length - least_context(name, length, min_context) - 1
 
 
 def plant_repeat(

@@ -66,12 +66,13 @@ def load_weights(
     config = read_config(resolved)
     with quiet_transformers(bars=not resolved.local_files_only):
         given: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
-        if isinstance(quantization, str):
-            products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
-            from lengthwise.checkpoints.variants import quantization_config
-
-            quantization = quantization_config(quantization, products)
         if quantization is not None:
+            from lengthwise.checkpoints.variants import check_stored_quantization, quantization_config
+
+            check_stored_quantization(config, quantization, resolved.name)
+            if isinstance(quantization, str):
+                products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype
+                quantization = quantization_config(quantization, products or torch.float32)
             given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
             from lengthwise.checkpoints.variants import check_splits

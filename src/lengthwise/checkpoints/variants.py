@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib.util
+import inspect
 import math
 import re
 from pathlib import Path
@@ -76,6 +79,45 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype,
     )
+
+
+def check_stored_quantization(config: Any, asked: Any, name: str) -> None:
+    """Raise UsageError if the weights of a checkpoint are quantized already, and otherwise than asked.
+
+    transformers keeps the settings of the checkpoint. `asked` is a method, which leaves the details open, or an
+    object of settings. Classes with `get_loading_attributes` may name some of the settings alone.
+    """
+    parts = config, config.get_text_config()
+    stored: Any = next(filter(None, (getattr(part, "quantization_config", None) for part in parts)), None)
+    if stored is None:
+        return
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    wanted, kept = quantization_config(asked, torch.float32) if isinstance(asked, str) else asked, None
+    # It raises for settings of another class, and for some that it does not know.
+    with contextlib.suppress(Exception), quiet_transformers():
+        kept = AutoHfQuantizer.merge_quantization_configs(copy.deepcopy(stored), wanted)
+    if kept is None:
+        has = dict(stored).get("quant_method", "by bitsandbytes")
+        differ = f"{has}, not {getattr(wanted, 'quant_method', shown(wanted))}"
+    elif isinstance(asked, str):
+        has, wants = kept.quantization_method(), wanted.quantization_method()
+        differ = f"{has}, not {asked}" if has != wants else ""
+    else:
+        some = hasattr(wanted, "get_loading_attributes")
+        usual = inspect.signature(type(wanted)).parameters if some else {}
+        differ = ", ".join(
+            f"{key.strip('_')} is {vars(kept).get(key)}, not {value}"
+            for key, value in vars(wanted).items()
+            if value is not None and value != vars(kept).get(key)
+            if key not in usual or value != usual[key].default
+        )
+    if differ:
+        raise UsageError(
+            f"the weights of {name} are quantized already, and otherwise than asked: {differ}",
+            expected="a checkpoint that is not quantized, or its own settings",
+            fix="leave the quantization out, or load the model that it was made from",
+        )
 
 
 def check_attention(name: str) -> None:

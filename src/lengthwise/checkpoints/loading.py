@@ -22,6 +22,7 @@ from lengthwise.checkpoints.stored_weights import (
     check_stored,
     check_weights,
     is_4bit,
+    stored_quantization,
 )
 from lengthwise.errors import UsageError, reason, require_known, shown
 from lengthwise.machine import slowdown, usable_device
@@ -117,7 +118,7 @@ def _warn_of_emulation(dtype: str, name: str) -> None:
 def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    check_files(resolved, getattr(config, "quantization_config", None))
+    check_files(resolved, stored_quantization(config))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
@@ -139,7 +140,7 @@ def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any
     # First: nothing is equal to NaN.
     check_finite(model, resolved.name)
     check_weights(model, resolved, info)
-    check_stored(model, resolved, config)
+    check_stored(model, resolved, config, info["unexpected_keys"])
     return model
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from lengthwise.checkpoints.resolve import looks_like_path, quiet_transformers, resolve_hub, unloadable
-from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
+from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in, stored_quantization
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count
@@ -87,9 +87,7 @@ def check_stored_quantization(config: Any, asked: Any, name: str) -> None:
     transformers keeps the settings of the checkpoint. `asked` is a method, which leaves the details open, or an
     object of settings. Classes with `get_loading_attributes` may name some of the settings alone.
     """
-    parts = config, config.get_text_config()
-    stored: Any = next(filter(None, (getattr(part, "quantization_config", None) for part in parts)), None)
-    if stored is None:
+    if (stored := stored_quantization(config)) is None:
         return
     from transformers.quantizers.auto import AutoHfQuantizer
 

@@ -1,14 +1,19 @@
-"""A hub id that nobody has as the adapter: one request, before any weight is loaded."""
+"""A hub id as the adapter: one request before any weight is loaded, and what a cache does not say."""
 
+import shutil
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 import pytest
 
 from lengthwise import MissingError, UsageError, load
-from lengthwise.checkpoints import loading
+from lengthwise.checkpoints import extend, loading
+from lengthwise.checkpoints.saving import save_whole
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import with_lora
 
 
 @pytest.fixture
@@ -47,3 +52,28 @@ def test_a_name_that_no_hub_takes(folder, unreachable):
     with pytest.raises(UsageError, match="no adapter name"):
         load(str(folder), adapter="no body")
     assert not unreachable
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> Path:
+    """The folder in which the cache keeps the adapter someone/adapter, trained with YaRN, without its record."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository, commit = tmp_path / "hub" / "models--someone--adapter", "0" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    model = tiny_llama()
+    extend(model, "yarn", factor=4.0)
+    save_whole(with_lora(model), tiny_tokenizer(), repository / "snapshots" / commit)
+    shutil.move(repository / "snapshots" / commit / RECORD, tmp_path)
+    return repository / "snapshots" / commit
+
+
+RECORD = "lengthwise_extension.json"
+
+
+def test_a_record_in_a_cache_is_obeyed(folder, cached, tmp_path):
+    shutil.copy(tmp_path / RECORD, cached)
+    loaded = load(str(folder), adapter="someone/adapter")
+    assert loaded.extension is not None
+    assert loaded.extension.method == "yarn"
+    assert not [remark for remark in loaded.remarks if "extended" in remark]

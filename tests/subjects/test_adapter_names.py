@@ -4,6 +4,7 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -69,6 +70,23 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> Pa
 
 
 RECORD = "lengthwise_extension.json"
+
+
+@pytest.mark.parametrize("known", [None, "a mark", "all names", "all names, and it"])
+def test_a_record_that_a_cache_lacks(folder, cached, known, monkeypatch):
+    """Without the record, and without a connection, nobody knows whether there is one."""
+    if known == "a mark":
+        mark = cached.parents[1] / ".no_exist" / cached.name / RECORD
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+    if known is not None and "names" in known:
+        names = ["adapter_config.json", *([RECORD] if "it" in known.split() else [])]
+        listed = [SimpleNamespace(path=name) for name in names]
+        monkeypatch.setattr(huggingface_hub, "get_cached_repo_tree", lambda _: listed, raising=False)
+    loaded = load(str(folder), adapter="someone/adapter")
+    assert loaded.extension is None
+    said = [remark for remark in loaded.remarks if "someone/adapter was trained on an extended" in remark]
+    assert len(said) == (known in (None, "all names, and it"))
 
 
 def test_a_record_in_a_cache_is_obeyed(folder, cached, tmp_path):

@@ -134,7 +134,7 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
     from peft.tuners.lora import LoraLayer
     from peft.utils import load_peft_weights
 
-    from lengthwise.checkpoints.extending import adapter_extension
+    from lengthwise.checkpoints.extending import adapter_extension, record_is_unknown
     from lengthwise.checkpoints.extension import read_extension
 
     own, faults = get_peft_model_state_dict(model), list[Fault]()
@@ -145,6 +145,11 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
             problem = f"{len(lost)} of {len(saved)} tensors of {adapter} are not in the model, as {lost[0]}"
             faults.append(fault(name, problem, load_it))
         wanted = adapter_extension(adapter)
+        if wanted is None and record_is_unknown(adapter):
+            notes.append(
+                f"Whether {adapter} was trained on an extended model is not known: its {RECORD}.json is not in the "
+                "local hub cache, and the hub cannot be reached. The base model is used as it is."
+            )
         if wanted is not None and wanted != read_extension(unwrap(model).config):
             problem = f"{adapter} was trained on a model extended by {wanted.method}, {wanted.factor:g} times"
             faults.append(fault(BY_KEY["rope_type"], problem, load_it))

@@ -9,6 +9,8 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from lengthwise import MissingError, UsageError, load
 from lengthwise.checkpoints import extend, loading
@@ -95,3 +97,16 @@ def test_a_record_in_a_cache_is_obeyed(folder, cached, tmp_path):
     assert loaded.extension is not None
     assert loaded.extension.method == "yarn"
     assert not [remark for remark in loaded.remarks if "extended" in remark]
+
+
+@pytest.mark.parametrize("pickle", [False, True])
+def test_an_adapter_of_whole_numbers_in_a_cache(folder, cached, pickle):
+    file = cached / "adapter_model.safetensors"
+    tensors = {name: (each * 99).to(torch.int8) for name, each in load_file(file).items()}
+    if pickle:
+        torch.save(tensors, cached / "adapter_model.bin")
+        file.unlink()
+    else:
+        save_file(tensors, file)
+    with pytest.raises(UsageError, match="whole numbers, or numbers in 8 bits"):
+        load(str(folder), adapter="someone/adapter")

@@ -15,7 +15,13 @@ from unittest import mock
 import torch
 from torch import nn
 
-from lengthwise.checkpoints.resolve import looks_like_path, quiet_transformers, resolve_hub, unloadable
+from lengthwise.checkpoints.resolve import (
+    checkpoint_file,
+    looks_like_path,
+    quiet_transformers,
+    resolve_hub,
+    unloadable,
+)
 from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in, stored_quantization
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
@@ -176,6 +182,10 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             otherwise=misfit,
             expected="an adapter of PEFT that was trained on this model",
         ) from error
+    # As PEFT, which has them in its cache now.
+    names = ("adapter_model.safetensors", "adapter_model.bin")
+    files = (checkpoint_file(adapter, name, local_files_only=True) for name in names)
+    kinds = dict(kinds_in(next(filter(None, files))))
     lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
     # Of a prompt, what its encoder made before it was saved.
     surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
@@ -196,13 +206,12 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         )
     check_finite(adapted, f"the adapter {adapter}", besides=base)
     check_reads_scales(adapted, f"the adapter {adapter}")
-    for file in folder.glob("adapter_model.*"):
-        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN.keys() | _COUNTS]:
-            raise UsageError(
-                f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
-                expected="weights in 16 or 32 bits: nothing reads scales of an adapter",
-                fix="save it again",
-            )
+    if coarse := [name for name, kind in kinds.items() if kind not in PLAIN.keys() | _COUNTS]:
+        raise UsageError(
+            f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
+            expected="weights in 16 or 32 bits: nothing reads scales of an adapter",
+            fix="save it again",
+        )
     return adapted
 
 

@@ -19,7 +19,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import plan_extended
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
-from lengthwise.testing import tiny_llama
+from lengthwise.testing import save_tiny_model, tiny_llama
 from tests.architectures import logits, tiny_model, with_lora
 from tests.tiny_folders import rewritten, saved
 
@@ -274,6 +274,35 @@ def test_an_adapter_has_a_place_for_all_of_its_tensors(
     rewritten(tmp_path / "adapter", "adapter_config.json", **edits)
     with pytest.raises(UsageError) as caught:
         load(str(folder), adapter=str(tmp_path / "adapter"))
+    assert words in caught.value.problem
+
+
+WHOLE: dict[str, tuple[dict[str, Any], str]] = {
+    "all biases": ({"bias": "all"}, "bias"),
+    "biases of its layers": ({"bias": "lora_only"}, "bias"),
+    "a module": ({"modules_to_save": ["norm"]}, "norm"),
+    "tokens": ({"trainable_token_indices": [1, 2]}, "trainable_tokens"),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_what_an_adapter_trains_whole_is_in_its_file(folder: Path, tmp_path: Path, case: str) -> None:
+    """Without its biases an adapter moved logits by 9."""
+    settings, words = WHOLE[case]
+    base = str(save_tiny_model(tmp_path / "base", attention_bias=True))
+    adapted = with_lora(load(base).model, **settings)
+    for name, weight in adapted.named_parameters():
+        weight.data += weight.requires_grad and words in name
+    adapted.save_pretrained(tmp_path / "adapter")
+    loaded = load(base, adapter=str(tmp_path / "adapter"))
+    torch.testing.assert_close(logits(loaded.model), logits(adapted))
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    kept = {name: each for name, each in load_file(file).items() if words not in name}
+    assert kept.keys() < load_file(file).keys()
+    save_file(kept, file, {"format": "pt"})
+    # Of some PEFT raises an error that names them.
+    with pytest.raises((UsageError, MissingError)) as caught:
+        load(base, adapter=str(tmp_path / "adapter"))
     assert words in caught.value.problem
 
 

@@ -161,7 +161,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     folder, base = Path(adapter).expanduser(), {*map(id, model.parameters())}
     try:
         with quiet_transformers():
-            from peft import PeftModel
+            from peft import PeftModel, get_peft_model_state_dict
 
             adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
             # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
@@ -186,7 +186,9 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     names = ("adapter_model.safetensors", "adapter_model.bin")
     files = (checkpoint_file(adapter, name, local_files_only=True) for name in names)
     kinds = dict(kinds_in(next(filter(None, files))))
-    lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
+    # PEFT names no bias that is missing, nor a module that is saved whole.
+    own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    lost = [name for name in own if name not in kinds and not any(each in name for each in _SHARED)]
     # Of a prompt, what its encoder made before it was saved.
     surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
     if lost or surplus:

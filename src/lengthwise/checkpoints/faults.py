@@ -163,7 +163,10 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
         for key in own
         if "_B" in key and not (changed[key] and changed.get(key.replace("_B", "_A"), True))
     ]
-    works = [key for key in own if ("_B" in key or "lora_" not in key) and key not in idle and changed[key]]
+    # What is beside a pair only scales it. UniLoRA has none.
+    paired = any("_B" in key for key in own)
+    beside = {key for key in own if paired and "lora_" in key and "_B" not in key}
+    works = [key for key in own if changed[key] and key not in {*idle, *beside}]
     if scales and not any(scales):
         faults.append(fault("idle adapter", "lora_alpha is 0: the adapter changes nothing", "set lora_alpha"))
     elif odd := [scale for scale in scales if not 0 <= scale <= _LARGEST_SCALE]:

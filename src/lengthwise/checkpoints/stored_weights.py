@@ -307,14 +307,16 @@ def _tensors_in(file: Path, named: re.Pattern[str]) -> Iterator[tuple[str, Tenso
 
 
 def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
-    """The name of each tensor in a file, and how its numbers are kept."""
+    """The name of each tensor in a file, and how its numbers are kept; UsageError if it holds something else."""
     if file.suffix == ".safetensors":
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - it is no dict
                 yield name, tensors.get_slice(name).get_dtype()
         return
-    for name, tensor in torch.load(file, map_location="meta", weights_only=True).items():
-        yield name, str(tensor.dtype).removeprefix("torch.")
+    held = torch.load(file, map_location="meta", weights_only=True)
+    if not isinstance(held, Mapping) or not all(isinstance(each, Tensor) for each in held.values()):
+        raise UsageError(f"{file} holds more than tensors", expected="tensors by name", fix="save them alone")
+    yield from ((name, str(tensor.dtype).removeprefix("torch.")) for name, tensor in held.items())
 
 
 def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:

@@ -97,7 +97,8 @@ def check_stored_quantization(config: Any, asked: Any, name: str) -> None:
         return
     from transformers.quantizers.auto import AutoHfQuantizer
 
-    wanted, kept = quantization_config(asked, torch.float32) if isinstance(asked, str) else asked, None
+    wanted = quantization_config(asked, torch.float32) if isinstance(asked, str) else asked
+    kept: Any = None
     # It raises for settings of another class, and for some that it does not know.
     with contextlib.suppress(Exception), quiet_transformers():
         kept = AutoHfQuantizer.merge_quantization_configs(copy.deepcopy(stored), wanted)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
@@ -97,6 +98,35 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
         file.write_bytes(file.read_bytes()[: 300 if kind == "cut" else 0])
     assert name in failing(copy)
     assert not ran.exists()
+
+
+HELD: dict[str, Callable[[dict], object]] = {
+    "a number": lambda tensors: tensors | {"global_step": 5},
+    "a word": lambda tensors: tensors | {"note": "x"},
+    "nothing": lambda tensors: tensors | {"bias": None},
+    "one level more": lambda tensors: {"state_dict": tensors},
+    "a trainer's state": lambda tensors: {"model": tensors, "optimizer": {}, "step": 3},
+    "a list": lambda tensors: [*tensors.values()],
+    "one tensor": lambda tensors: next(iter(tensors.values())),
+    "a number alone": lambda tensors: 5,
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize(
+    ("folder", "safe", "name"),
+    [
+        ("adapter", "adapter_model.safetensors", "adapter_model.bin"),
+        ("model", "model.safetensors", "pytorch_model.bin"),
+    ],
+)
+def test_a_pickle_of_more_than_tensors_is_explained(copy: Path, folder: str, safe: str, name: str, held: str):
+    tensors = load_file(copy / folder / safe)
+    (copy / folder / safe).unlink()
+    torch.save(tensors, copy / folder / name)
+    load(str(copy / "model"), device="cpu", adapter=str(copy / "adapter"))
+    torch.save(HELD[held](tensors), copy / folder / name)
+    assert str(copy / folder) in failing(copy)
 
 
 OWN = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}

@@ -253,6 +253,26 @@ class TestAdapters:
             check_rope(with_lora(tiny_llama(), init_lora_weights=True))["notes"]
         )
 
+    @pytest.mark.parametrize("method", ["UniLora", "VBLoRA", "RandLora", "IA3"])
+    def test_that_has_no_pair_of_matrices(self, tmp_path: Path, method: str) -> None:
+        """UniLoRA has one vector, under a name with "lora_" in it."""
+        import peft
+
+        kind = getattr(peft, f"{method}Config", None) or pytest.skip("an older PEFT")
+        sizes = {
+            "IA3": {"feedforward_modules": []},
+            "VBLoRA": {"vector_length": 8, "num_vectors": 8, "topk": 2},
+        }
+        config = kind(task_type="CAUSAL_LM", target_modules=["q_proj"], **sizes.get(method, {}))
+        base, _ = self.saved(tmp_path)
+        with quiet_transformers():
+            model = peft.get_peft_model(lengthwise.load(base).model, config)
+        for weight in model.parameters():
+            weight.data += weight.requires_grad * 0.1
+        model.save_pretrained(tmp_path / "trained")
+        loaded = lengthwise.load(base, adapter=str(tmp_path / "trained"))
+        assert not [remark for remark in loaded.remarks if "idle" in remark]
+
     # PEFT asks transformers by an older name.
     @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
     def test_whose_weights_have_other_names(self, tmp_path: Path) -> None:

@@ -99,7 +99,12 @@ def in_a_pickle(path: Path) -> dict[str, Any]:
     return {"model": rewritten(folder, quantization_config={"quant_method": "nvfp9"})}
 
 
-def with_frequencies(by: float, *, pickle: bool = False, dtype: torch.dtype = torch.float32) -> Folder:
+LAYER = "model.layers.1.self_attn"
+
+
+def with_frequencies(
+    by: float, *, pickle: bool = False, dtype: torch.dtype = torch.float32, owner: str = LAYER
+) -> Folder:
     """With the frequencies of rope in the files, as older versions saved them, divided by a number."""
 
     def write(path: Path) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def with_frequencies(by: float, *, pickle: bool = False, dtype: torch.dtype = to
         file = folder / "model.safetensors"
         half = tiny_llama().config.head_dim // 2
         own = (1e4 ** -(torch.arange(half) / half) / by).to(dtype)
-        tensors = load_file(file) | {"model.layers.1.self_attn.rotary_emb.inv_freq": own}
+        tensors = load_file(file) | {f"{owner}.rotary_emb.inv_freq": own}
         if pickle:
             in_pickle(folder, tensors)
         else:
@@ -206,6 +211,10 @@ NO_NUMBER: dict[str, tuple[Folder, str]] = {
     ),
     "another method in quotes of a pickle": (in_a_pickle, "claims quantized weights"),
     "frequencies of another base in the files": (with_frequencies(2), "config.json does not give"),
+    **{
+        f"the same in {owner}": (with_frequencies(2, owner=owner), "config.json does not give")
+        for owner in ("model", "layers.1.self_attn", f"language_model.{LAYER}", f"model.language_{LAYER}")
+    },
     "the same in a pickle": (with_frequencies(2, pickle=True), "config.json does not give"),
     "a tensor that is there twice": (twice, "more than once"),
     "whole numbers": (stored(lambda value: (value * 127).to(torch.int8)), "in I8"),

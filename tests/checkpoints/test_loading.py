@@ -1,6 +1,7 @@
 """What the files of a checkpoint or an adapter say is in the model, or it is refused."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import plan_extended
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.subjects import load
-from lengthwise.testing import tiny_llama
+from lengthwise.testing import save_tiny_model, tiny_llama
 from tests.architectures import logits, tiny_model, with_lora
 from tests.tiny_folders import rewritten, saved
 
@@ -39,6 +40,13 @@ HARMLESS: dict[str, Tensors] = {
         f"{LAYER}self_attn.bias": torch.ones(1, 1, 8, 8),
         f"{LAYER}self_attn.masked_bias": torch.ones(()),
     },
+    "a mask of truth values": {f"{LAYER}self_attn.bias": torch.ones(1, 1, 8, 8, dtype=torch.bool)},
+    "whole numbers of a tower": {
+        "vision_tower.bn.num_batches_tracked": torch.tensor(3),
+        "vision_tower.patch.weight": torch.ones(2, dtype=torch.int8),
+    },
+    "frequencies of a talker": {"talker.model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)},
+    "bytes of another library": {f"{LAYER}mlp._extra_state": torch.ones(1, dtype=torch.uint8)},
     "frequencies of a tower": {"model.visual.rotary_pos_emb.inv_freq": torch.ones(4)},
     "frequencies by another name": {f"{LAYER}self_attn.maybe_rotary.inv_freq": 1e4 ** -(torch.arange(4) / 4)},
     "positions": {"model.embed_tokens.position_ids": torch.arange(8)[None]},
@@ -98,8 +106,7 @@ def test_a_layer_that_config_json_leaves_out_is_none_that_predicts_further(
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_buffer_of_the_files_that_is_no_number_is_refused(tmp_path: Path, number: float) -> None:
     """The bias by which DeepSeek V3 chooses experts: no logit is NaN with it."""
-    [animal] = (each for each in animals() if each.name == "deepseek_v3")
-    build(animal, tmp_path / "model")
+    zoo("deepseek_v3", tmp_path / "model")
 
     def without(tensors: Tensors) -> Tensors:
         [name] = [each for each in tensors if each.endswith("1.mlp.gate.e_score_correction_bias")]
@@ -109,6 +116,54 @@ def test_a_buffer_of_the_files_that_is_no_number_is_refused(tmp_path: Path, numb
     load(str(tmp_path / "model"))
     with pytest.raises(UsageError, match=r"NaN or infinite: .*e_score_correction_bias"):
         load(changed(tmp_path / "model", without))
+
+
+def zoo(kind: str, folder: Path) -> Path:
+    """A tiny model of an architecture, with the names of tensors that its published files have."""
+    [animal] = (each for each in animals() if each.name == kind)
+    with quiet_transformers():
+        build(animal, folder)
+    return folder
+
+
+RENAMED = {
+    "llama": r"layers\.1\.mlp\.up_proj\.weight",
+    "mixtral": r"layers\.1\.block_sparse_moe\.experts\.1\.w1\.weight",
+    "gpt_neox": r"^embed_out\.weight",
+    "gemma3": r"^language_model\.model\.layers\.1\.mlp\.up_proj\.weight",
+}
+"""A weight of published files that transformers renames, but for the first."""
+
+
+@pytest.mark.parametrize("architecture", RENAMED)
+def test_a_weight_without_its_scales_is_refused_by_any_name(architecture: str, tmp_path: Path) -> None:
+    """Mixtral's experts in whole numbers moved logits by 8."""
+    folder = zoo(architecture, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    [name] = [each for each in tensors if re.search(RENAMED[architecture], each)]
+    for kind in (torch.int8, torch.uint8, torch.int64, torch.float8_e4m3fn):
+        changed(folder, lambda tensors, kind=kind: tensors | {name: tensors[name].mul(99).to(kind)})
+        for quantization in (None, "nf4"):
+            with pytest.raises(UsageError, match="and no quantization_config") as caught:
+                load(str(folder), quantization=quantization)
+            assert name in caught.value.problem
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("bits", ["nf4", "int8", None])
+@pytest.mark.parametrize("architecture", RENAMED)
+def test_whole_numbers_by_any_name_that_are_right(architecture: str, bits: Any, tmp_path: Path) -> None:
+    """Quantized weights with their scales, and masks and counters of old files."""
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    made = load(str(zoo(architecture, tmp_path / "model")), quantization=bits)
+    folder = saved(made.model, tmp_path / "again")
+    attention = "gpt_neox.layers.0.attention" if architecture == "gpt_neox" else f"{LAYER}self_attn"
+    own = {
+        f"{attention}.bias": torch.ones(1, 1, 8, 8, dtype=torch.bool),
+        "vision_tower.vision_model.embeddings.position_ids": torch.arange(8)[None],
+    }
+    name = changed(folder, lambda tensors: tensors | own)
+    torch.testing.assert_close(logits(load(name).model), logits(made.model), rtol=0, atol=0)
 
 
 KEPT: dict[str, tuple[torch.dtype, str, bool]] = {
@@ -219,6 +274,35 @@ def test_an_adapter_has_a_place_for_all_of_its_tensors(
     rewritten(tmp_path / "adapter", "adapter_config.json", **edits)
     with pytest.raises(UsageError) as caught:
         load(str(folder), adapter=str(tmp_path / "adapter"))
+    assert words in caught.value.problem
+
+
+WHOLE: dict[str, tuple[dict[str, Any], str]] = {
+    "all biases": ({"bias": "all"}, "bias"),
+    "biases of its layers": ({"bias": "lora_only"}, "bias"),
+    "a module": ({"modules_to_save": ["norm"]}, "norm"),
+    "tokens": ({"trainable_token_indices": [1, 2]}, "trainable_tokens"),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_what_an_adapter_trains_whole_is_in_its_file(folder: Path, tmp_path: Path, case: str) -> None:
+    """Without its biases an adapter moved logits by 9."""
+    settings, words = WHOLE[case]
+    base = str(save_tiny_model(tmp_path / "base", attention_bias=True))
+    adapted = with_lora(load(base).model, **settings)
+    for name, weight in adapted.named_parameters():
+        weight.data += weight.requires_grad and words in name
+    adapted.save_pretrained(tmp_path / "adapter")
+    loaded = load(base, adapter=str(tmp_path / "adapter"))
+    torch.testing.assert_close(logits(loaded.model), logits(adapted))
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    kept = {name: each for name, each in load_file(file).items() if words not in name}
+    assert kept.keys() < load_file(file).keys()
+    save_file(kept, file, {"format": "pt"})
+    # Of some PEFT raises an error that names them.
+    with pytest.raises((UsageError, MissingError)) as caught:
+        load(base, adapter=str(tmp_path / "adapter"))
     assert words in caught.value.problem
 
 

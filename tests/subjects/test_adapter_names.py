@@ -1,14 +1,22 @@
-"""A hub id that nobody has as the adapter: one request, before any weight is loaded."""
+"""A hub id as the adapter: one request before any weight is loaded, and what a cache does not say."""
 
+import shutil
 import socket
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from lengthwise import MissingError, UsageError, load
-from lengthwise.checkpoints import loading
+from lengthwise.checkpoints import extend, loading
+from lengthwise.checkpoints.saving import save_whole
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import with_lora
 
 
 @pytest.fixture
@@ -47,3 +55,58 @@ def test_a_name_that_no_hub_takes(folder, unreachable):
     with pytest.raises(UsageError, match="no adapter name"):
         load(str(folder), adapter="no body")
     assert not unreachable
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> Path:
+    """The folder in which the cache keeps the adapter someone/adapter, trained with YaRN, without its record."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository, commit = tmp_path / "hub" / "models--someone--adapter", "0" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    model = tiny_llama()
+    extend(model, "yarn", factor=4.0)
+    save_whole(with_lora(model), tiny_tokenizer(), repository / "snapshots" / commit)
+    shutil.move(repository / "snapshots" / commit / RECORD, tmp_path)
+    return repository / "snapshots" / commit
+
+
+RECORD = "lengthwise_extension.json"
+
+
+@pytest.mark.parametrize("known", [None, "a mark", "all names", "all names, and it"])
+def test_a_record_that_a_cache_lacks(folder, cached, known, monkeypatch):
+    """Without the record, and without a connection, nobody knows whether there is one."""
+    if known == "a mark":
+        mark = cached.parents[1] / ".no_exist" / cached.name / RECORD
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+    if known is not None and "names" in known:
+        names = ["adapter_config.json", *([RECORD] if "it" in known.split() else [])]
+        listed = [SimpleNamespace(path=name) for name in names]
+        monkeypatch.setattr(huggingface_hub, "get_cached_repo_tree", lambda _: listed, raising=False)
+    loaded = load(str(folder), adapter="someone/adapter")
+    assert loaded.extension is None
+    said = [remark for remark in loaded.remarks if "someone/adapter was trained on an extended" in remark]
+    assert len(said) == (known in (None, "all names, and it"))
+
+
+def test_a_record_in_a_cache_is_obeyed(folder, cached, tmp_path):
+    shutil.copy(tmp_path / RECORD, cached)
+    loaded = load(str(folder), adapter="someone/adapter")
+    assert loaded.extension is not None
+    assert loaded.extension.method == "yarn"
+    assert not [remark for remark in loaded.remarks if "extended" in remark]
+
+
+@pytest.mark.parametrize("pickle", [False, True])
+def test_an_adapter_of_whole_numbers_in_a_cache(folder, cached, pickle):
+    file = cached / "adapter_model.safetensors"
+    tensors = {name: (each * 99).to(torch.int8) for name, each in load_file(file).items()}
+    if pickle:
+        torch.save(tensors, cached / "adapter_model.bin")
+        file.unlink()
+    else:
+        save_file(tensors, file)
+    with pytest.raises(UsageError, match="whole numbers, or numbers in 8 bits"):
+        load(str(folder), adapter="someone/adapter")

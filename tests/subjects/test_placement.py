@@ -1,18 +1,20 @@
 """Models whose layers lie on several devices, here the processor and the disk, give the numbers of one device."""
 
+import itertools
 import operator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from transformers import QuantoConfig
+from transformers import BitsAndBytesConfig, FineGrainedFP8Config, Gemma3Config, QuantoConfig
 
 from lengthwise.checkpoints import Head
 from lengthwise.checkpoints.probe import rounds_together
 from lengthwise.checkpoints.stored_weights import is_4bit
-from lengthwise.checkpoints.variants import check_splits
+from lengthwise.checkpoints.variants import check_splits, check_stored_quantization
 from lengthwise.errors import UsageError
 from lengthwise.settings import Subject
 from lengthwise.subjects import Reading, load, weights
@@ -22,6 +24,7 @@ from lengthwise.subjects.reading import Branch
 from lengthwise.testing import save_tiny_model
 from lengthwise.training.merging import expand_into
 from tests.architectures import tiny_model
+from tests.tiny_folders import saved
 
 SPREAD = {
     "model.embed_tokens": "disk",
@@ -164,6 +167,59 @@ def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
     assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(layers)
     expand_into(expanded.model, rounded.model)
     torch.testing.assert_close(rounded.hidden_states(IDS), expanded.hidden_states(IDS), rtol=1e-3, atol=1e-3)
+
+
+STORED: dict[str, dict[str, Any]] = {
+    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "fp4": {"load_in_4bit": True},
+    "int8": {"load_in_8bit": True},
+    "gptq": {"quant_method": "gptq", "bits": 4, "desc_act": True},
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "unknown": {"quant_method": "nvfp9"},
+}
+QUANTIZED: list[tuple[str, Any, bool]] = [
+    *(
+        (stored, asked, stored == asked)
+        for stored, asked in itertools.product(STORED, ("nf4", "int8"))
+        if "unknown" not in stored
+    ),
+    ("unknown", "nf4", False),
+    ("nf4", BitsAndBytesConfig(load_in_8bit=True), False),
+    ("nf4", BitsAndBytesConfig(load_in_4bit=True), False),
+    ("nf4", BitsAndBytesConfig(**STORED["nf4"], bnb_4bit_compute_dtype=torch.bfloat16), False),
+    ("nf4", BitsAndBytesConfig(**STORED["nf4"]), True),
+    ("nf4", FineGrainedFP8Config(), False),
+    ("fp8", FineGrainedFP8Config(dequantize=True), True),
+    ("fp8", FineGrainedFP8Config(weight_block_size=(64, 64)), False),
+]
+
+
+@pytest.mark.parametrize(("stored", "asked", "fits"), QUANTIZED)
+@pytest.mark.parametrize("in_text", [False, True])
+def test_weights_that_are_quantized_otherwise_than_asked(stored: str, asked: Any, fits: bool, in_text: bool):
+    """transformers keeps to config.json, and the numbers were those of other weights."""
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    config: Any = Gemma3Config()
+    (config.text_config if in_text else config).quantization_config = STORED[stored]
+    if fits:
+        check_stored_quantization(config, asked, "m")
+        return
+    with pytest.raises(UsageError, match="quantized already") as caught:
+        check_stored_quantization(config, asked, "m")
+    assert caught.value.expected
+    assert caught.value.fix
+
+
+def test_a_saved_nf4_model_is_loaded_as_it_is_stored(untied: str, tmp_path: Path):
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    made = load(untied, device="cpu", quantization="nf4")
+    folder = str(saved(made.model, tmp_path / "nf4"))
+    for quantization in (None, "nf4"):
+        again = load(folder, device="cpu", quantization=quantization)
+        assert torch.equal(again.hidden_states(IDS), made.hidden_states(IDS))
+    for quantization in ("int8", BitsAndBytesConfig(load_in_8bit=True)):
+        with pytest.raises(UsageError, match=r"nf4, not int8|load_in_8bit is False, not True"):
+            load(folder, device="cpu", quantization=quantization)
 
 
 @pytest.mark.parametrize("placed", [{"tp_plan": "auto"}, {"device_map": "auto", "device": "cpu"}])

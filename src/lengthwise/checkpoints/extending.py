@@ -8,6 +8,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from lengthwise.checkpoints.extension import (
 )
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
-from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers
+from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
 from lengthwise.checkpoints.stored_weights import weight_files
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import read_json
@@ -154,6 +155,20 @@ def adapter_extension(adapter: str) -> Extension | None:
     if file is None:
         return None
     return checked(Extension, read_json(file, expected="the record of an extension"), source=str(file))
+
+
+def record_is_unknown(adapter: str) -> bool:
+    """Whether an adapter of the hub may have a record that the local cache lacks, and nobody could be asked."""
+    import huggingface_hub
+
+    file = f"{RECORD}.json"
+    if looks_like_path(adapter) or Path(adapter).exists():
+        return False
+    # A download of all files keeps their names, in newer versions of the library.
+    with contextlib.suppress(Exception):
+        return file in {each.path for each in huggingface_hub.get_cached_repo_tree(adapter)}
+    # Otherwise a path, or a mark that the hub has no such file.
+    return huggingface_hub.try_to_load_from_cache(adapter, file) is None
 
 
 def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:

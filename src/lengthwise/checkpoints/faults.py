@@ -134,7 +134,7 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
     from peft.tuners.lora import LoraLayer
     from peft.utils import load_peft_weights
 
-    from lengthwise.checkpoints.extending import adapter_extension
+    from lengthwise.checkpoints.extending import adapter_extension, record_is_unknown
     from lengthwise.checkpoints.extension import read_extension
 
     own, faults = get_peft_model_state_dict(model), list[Fault]()
@@ -145,6 +145,11 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
             problem = f"{len(lost)} of {len(saved)} tensors of {adapter} are not in the model, as {lost[0]}"
             faults.append(fault(name, problem, load_it))
         wanted = adapter_extension(adapter)
+        if wanted is None and record_is_unknown(adapter):
+            notes.append(
+                f"Whether {adapter} was trained on an extended model is not known: its {RECORD}.json is not in the "
+                "local hub cache, and the hub cannot be reached. The base model is used as it is."
+            )
         if wanted is not None and wanted != read_extension(unwrap(model).config):
             problem = f"{adapter} was trained on a model extended by {wanted.method}, {wanted.factor:g} times"
             faults.append(fault(BY_KEY["rope_type"], problem, load_it))
@@ -158,7 +163,10 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
         for key in own
         if "_B" in key and not (changed[key] and changed.get(key.replace("_B", "_A"), True))
     ]
-    works = [key for key in own if ("_B" in key or "lora_" not in key) and key not in idle and changed[key]]
+    # What is beside a pair only scales it. UniLoRA has none.
+    paired = any("_B" in key for key in own)
+    beside = {key for key in own if paired and "lora_" in key and "_B" not in key}
+    works = [key for key in own if changed[key] and key not in {*idle, *beside}]
     if scales and not any(scales):
         faults.append(fault("idle adapter", "lora_alpha is 0: the adapter changes nothing", "set lora_alpha"))
     elif odd := [scale for scale in scales if not 0 <= scale <= _LARGEST_SCALE]:

@@ -22,6 +22,7 @@ from lengthwise.checkpoints.stored_weights import (
     check_stored,
     check_weights,
     is_4bit,
+    stored_quantization,
 )
 from lengthwise.errors import UsageError, reason, require_known, shown
 from lengthwise.machine import slowdown, usable_device
@@ -66,12 +67,13 @@ def load_weights(
     config = read_config(resolved)
     with quiet_transformers(bars=not resolved.local_files_only):
         given: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
-        if isinstance(quantization, str):
-            products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
-            from lengthwise.checkpoints.variants import quantization_config
-
-            quantization = quantization_config(quantization, products)
         if quantization is not None:
+            from lengthwise.checkpoints.variants import check_stored_quantization, quantization_config
+
+            check_stored_quantization(config, quantization, resolved.name)
+            if isinstance(quantization, str):
+                products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype
+                quantization = quantization_config(quantization, products or torch.float32)
             given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
             from lengthwise.checkpoints.variants import check_splits
@@ -116,7 +118,7 @@ def _warn_of_emulation(dtype: str, name: str) -> None:
 def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    check_files(resolved, getattr(config, "quantization_config", None))
+    check_files(resolved, stored_quantization(config))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
@@ -138,7 +140,7 @@ def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any
     # First: nothing is equal to NaN.
     check_finite(model, resolved.name)
     check_weights(model, resolved, info)
-    check_stored(model, resolved, config)
+    check_stored(model, resolved, config, info["unexpected_keys"])
     return model
 
 

@@ -327,6 +327,8 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             # Notes say so (`lengthwise.checkpoints.written_settings`).
             warnings.filterwarnings("ignore", "Unexpected keyword arguments", UserWarning)
+            # `lengthwise.checkpoints.variants` refuses other settings.
+            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
             warnings.filterwarnings("ignore", "The following .*_pattern keys did not match")
             yield
     finally:

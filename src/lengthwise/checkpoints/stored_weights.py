@@ -40,6 +40,12 @@ _COMPUTED = {
 """Buffers that older versions saved, and that the code of a model makes itself."""
 
 
+def stored_quantization(config: Any) -> Any:
+    """How the weights of a checkpoint are quantized: its `quantization_config`, or None."""
+    own = getattr(config, "quantization_config", None)
+    return own or getattr(config.get_text_config(), "quantization_config", None)
+
+
 def check_files(resolved: ResolvedModel, quantization: Any) -> None:
     """Raise UsageError if transformers would choose between the files of a checkpoint: others choose otherwise.
 
@@ -163,8 +169,7 @@ def _without_place(base: Any, names: Iterable[str], stored: Iterable[str]) -> li
 
         extension = read_extension(text)
     layers, parts = text.num_hidden_layers, dict[int, set[str]]()
-    ignored = re.compile("|".join(base._keys_to_ignore_on_load_unexpected or ()) or "(?!)")
-    left_out = {*names}
+    ignored, left_out = _ignored(base), {*names}
     for name in stored:
         if place := _LAYER.search(name):
             parts.setdefault(int(place[1]), set()).add(place[2])
@@ -200,29 +205,42 @@ def is_4bit(module: nn.Module) -> bool:
     return type(module).__name__ == "Linear4bit"
 
 
-def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
+def check_stored(model: Any, resolved: ResolvedModel, config: Any, left_out: Iterable[str]) -> None:
     """Raise UsageError for weights in 8 bits, or whole numbers, that have no scale beside them, or none that is read.
 
-    transformers casts them: without their scales they are other weights. `config` is as config.json has it. Also
-    for a tensor in two files, and for frequencies of rope that config.json does not give: older versions loaded them.
+    transformers casts them: without their scales they are other weights. `config` is as config.json has it, and
+    no module takes `left_out`. Also for a tensor in two files, and for rope frequencies that older versions read.
     """
-    quantized = getattr(config, "quantization_config", None) is not None
-    floats = {name for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-    prefix = model.base_model_prefix
+    quantized = stored_quantization(config) is not None
+    is_float = {name: tensor.is_floating_point() for name, tensor in model.state_dict().items()}
+    base, left_out = unwrap(model), {*left_out}
     stored = [each for file in weight_files(resolved) for each in kinds_in(file)]
     kinds = dict(stored)
-    twice = [name for name, count in Counter(name for name, _ in stored).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in Counter(name for name, _ in stored).items() if count > 1]:
         raise UsageError(
             f"the files of {resolved.name} have {twice[0]} more than once",
             expected="each tensor in one file",
             fix="download the model again, into an empty folder",
         )
-    _check_frequencies(unwrap(model), resolved)
+    _check_frequencies(base, resolved)
     scaled = {name.rpartition(".")[0] for name in kinds if _SCALE.search(name)} if quantized else set[str]()
+    others = left_out | {name for name, floats in is_float.items() if not floats}
+    ends = {tuple(name.split(".")[-2:]) for name in others}
+    ignored, prefix = _ignored(base), base.base_model_prefix
     for name, kind in kinds.items():
+        owner, _, leaf = name.rpartition(".")
+        # Scales of 4 bits are beneath the weight.
+        if kind in PLAIN or not scaled.isdisjoint((name, owner)):
+            continue
         places = {name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")}
-        if kind not in PLAIN and places & floats and name.rpartition(".")[0] not in scaled:
+        if made := [is_float[place] for place in places if place in is_float]:
+            # Whole numbers may be quantized again.
+            sound = not any(made) and (quantized or leaf != "weight")
+        else:
+            # transformers leaves it out or renames it. A counter or a mask is no weight.
+            other = leaf in _COMPUTED or (leaf != "weight" and tuple(name.split(".")[-2:]) in ends)
+            sound = other or bool(places & left_out or ignored.search(name))
+        if not sound:
             lacks = "scales of it" if quantized else "quantization_config"
             raise UsageError(
                 f"{resolved.name} has {name} in {kind}, and no {lacks}",
@@ -231,22 +249,24 @@ def check_stored(model: Any, resolved: ResolvedModel, config: Any) -> None:
             )
 
 
+def _ignored(base: Any) -> re.Pattern[str]:
+    """The tensors of files of which transformers does not say that it left them out."""
+    return re.compile("|".join(base._keys_to_ignore_on_load_unexpected or ()) or "(?!)")
+
+
 def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
     made = [each for name, each in base.named_buffers() if name.endswith("inv_freq")]
     if not made:
         return
     decoder = next(name for name, module in base.named_modules() if module is decoder_of(base))
-    # Of the text alone: towers have frequencies of their own.
-    named = re.compile(rf"{re.escape(decoder)}\.(\w+\.\d+\.\w+\.)?\w*rotary\w*\.inv_freq")
+    # Of the text alone, under any path that it has had: towers have frequencies of their own.
+    path = {*decoder.split("."), "model", "language_model", "text_model", "transformer"}
+    named = re.compile(rf"(({'|'.join(path)})\.)*(\w+\.\d+\.\w+\.)?\w*rotary\w*\.inv_freq")
     ways = ropes(base.config.get_text_config()).values()
+    thetas = [float(rope["rope_theta"]) for rope in ways if rope.get("rope_theta")]
     for name, own in (each for file in weight_files(resolved) for each in _tensors_in(file, named)):
         # Linear scaling divided positions, and kept these.
-        plain = [
-            each
-            for rope in ways
-            if rope.get("rope_theta")
-            for each in plain_ways(float(rope["rope_theta"]), len(own))
-        ]
+        plain = [each for theta in thetas for each in plain_ways(theta, len(own))]
         known = (each.detach().cpu() for each in [*made, *plain])
         if not any(own.shape == each.shape and alike_in_16_bits(own, each) for each in known):
             raise UsageError(
@@ -287,14 +307,16 @@ def _tensors_in(file: Path, named: re.Pattern[str]) -> Iterator[tuple[str, Tenso
 
 
 def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
-    """The name of each tensor in a file, and how its numbers are kept."""
+    """The name of each tensor in a file, and how its numbers are kept; UsageError if it holds something else."""
     if file.suffix == ".safetensors":
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - it is no dict
                 yield name, tensors.get_slice(name).get_dtype()
         return
-    for name, tensor in torch.load(file, map_location="meta", weights_only=True).items():
-        yield name, str(tensor.dtype).removeprefix("torch.")
+    held = torch.load(file, map_location="meta", weights_only=True)
+    if not isinstance(held, Mapping) or not all(isinstance(each, Tensor) for each in held.values()):
+        raise UsageError(f"{file} holds more than tensors", expected="tensors by name", fix="save them alone")
+    yield from ((name, str(tensor.dtype).removeprefix("torch.")) for name, tensor in held.items())
 
 
 def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib.util
+import inspect
 import math
 import re
 from pathlib import Path
@@ -12,8 +15,14 @@ from unittest import mock
 import torch
 from torch import nn
 
-from lengthwise.checkpoints.resolve import looks_like_path, quiet_transformers, resolve_hub, unloadable
-from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in
+from lengthwise.checkpoints.resolve import (
+    checkpoint_file,
+    looks_like_path,
+    quiet_transformers,
+    resolve_hub,
+    unloadable,
+)
+from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in, stored_quantization
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count
@@ -78,6 +87,44 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     )
 
 
+def check_stored_quantization(config: Any, asked: Any, name: str) -> None:
+    """Raise UsageError if the weights of a checkpoint are quantized already, and otherwise than asked.
+
+    transformers keeps the settings of the checkpoint. `asked` is a method, which leaves the details open, or an
+    object of settings. Classes with `get_loading_attributes` may name some of the settings alone.
+    """
+    if (stored := stored_quantization(config)) is None:
+        return
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    wanted = quantization_config(asked, torch.float32) if isinstance(asked, str) else asked
+    kept: Any = None
+    # It raises for settings of another class, and for some that it does not know.
+    with contextlib.suppress(Exception), quiet_transformers():
+        kept = AutoHfQuantizer.merge_quantization_configs(copy.deepcopy(stored), wanted)
+    if kept is None:
+        has = dict(stored).get("quant_method", "by bitsandbytes")
+        differ = f"{has}, not {getattr(wanted, 'quant_method', shown(wanted))}"
+    elif isinstance(asked, str):
+        has, wants = kept.quantization_method(), wanted.quantization_method()
+        differ = f"{has}, not {asked}" if has != wants else ""
+    else:
+        some = hasattr(wanted, "get_loading_attributes")
+        usual = inspect.signature(type(wanted)).parameters if some else {}
+        differ = ", ".join(
+            f"{key.strip('_')} is {vars(kept).get(key)}, not {value}"
+            for key, value in vars(wanted).items()
+            if value is not None and value != vars(kept).get(key)
+            if key not in usual or value != usual[key].default
+        )
+    if differ:
+        raise UsageError(
+            f"the weights of {name} are quantized already, and otherwise than asked: {differ}",
+            expected="a checkpoint that is not quantized, or its own settings",
+            fix="leave the quantization out, or load the model that it was made from",
+        )
+
+
 def check_attention(name: str) -> None:
     """Raise UsageError unless transformers knows this implementation of attention, or it is a kernel of the hub."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -115,7 +162,7 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     folder, base = Path(adapter).expanduser(), {*map(id, model.parameters())}
     try:
         with quiet_transformers():
-            from peft import PeftModel
+            from peft import PeftModel, get_peft_model_state_dict
 
             adapted = PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
             # Again, for what it says of the tensors: the first time they are loaded it says nothing of most.
@@ -136,7 +183,13 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
             otherwise=misfit,
             expected="an adapter of PEFT that was trained on this model",
         ) from error
-    lost = [name for name in found.missing_keys if not any(each in name for each in _SHARED)]
+    # As PEFT, which has them in its cache now.
+    names = ("adapter_model.safetensors", "adapter_model.bin")
+    files = (checkpoint_file(adapter, name, local_files_only=True) for name in names)
+    kinds = dict(kinds_in(next(filter(None, files))))
+    # PEFT names no bias that is missing, nor a module that is saved whole.
+    own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    lost = [name for name in own if name not in kinds and not any(each in name for each in _SHARED)]
     # Of a prompt, what its encoder made before it was saved.
     surplus = [name for name in found.unexpected_keys if name != "prompt_embeddings"]
     if lost or surplus:
@@ -156,13 +209,12 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         )
     check_finite(adapted, f"the adapter {adapter}", besides=base)
     check_reads_scales(adapted, f"the adapter {adapter}")
-    for file in folder.glob("adapter_model.*"):
-        if coarse := [name for name, kind in kinds_in(file) if kind not in PLAIN.keys() | _COUNTS]:
-            raise UsageError(
-                f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
-                expected="weights in 16 or 32 bits: nothing reads scales of an adapter",
-                fix="save it again",
-            )
+    if coarse := [name for name, kind in kinds.items() if kind not in PLAIN.keys() | _COUNTS]:
+        raise UsageError(
+            f"the adapter {adapter} has whole numbers, or numbers in 8 bits: {coarse[0]}",
+            expected="weights in 16 or 32 bits: nothing reads scales of an adapter",
+            fix="save it again",
+        )
     return adapted
 
 

@@ -18,7 +18,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
-from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers, read_tokenizer
+from lengthwise.checkpoints.resolve import (
+    ResolvedModel,
+    checkpoint_file,
+    quiet_transformers,
+    read_tokenizer,
+    resolve_hub,
+)
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
 from lengthwise.checkpoints.stored_weights import PLAIN, kinds_in, weight_files
 from lengthwise.errors import shown
@@ -132,9 +138,12 @@ def rounded_weights(model: Any, source: str | None) -> list[str]:
 
 def other_tokenizer(tokenizer: Any, adapter: str | None) -> list[str]:
     """A sentence on a tokenizer beside an adapter that differs from the model's, which is the one that is used."""
-    if adapter is None or checkpoint_file(adapter, "tokenizer_config.json") is None:
+    if adapter is None or (file := checkpoint_file(adapter, "tokenizer_config.json")) is None:
         return []
-    other = read_tokenizer(adapter)
+    # By its name transformers asks the hub for a config.json, which no cache of an adapter has.
+    local = Path(adapter).expanduser().exists()
+    local = local or resolve_hub(adapter, None, what="adapter", file="adapter_config.json").local_files_only
+    other = read_tokenizer(str(file.parent) if local else adapter)
     own, others = tokenizer.get_vocab().items(), other.get_vocab().items()
     differ = [f"{len(own ^ others)} other tokens"] if own != others else []
     if (other.chat_template or tokenizer.chat_template) != tokenizer.chat_template:

@@ -19,7 +19,7 @@ from lengthwise.checkpoints.attention_layers import use_shifted_sparse
 from lengthwise.checkpoints.extending import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.loading import DTYPES, model_skeleton
+from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.position_limits import (
     check_positions_fit,
     max_positions,
@@ -28,7 +28,7 @@ from lengthwise.checkpoints.position_limits import (
     sliding_layers,
 )
 from lengthwise.checkpoints.resolve import quiet_transformers
-from lengthwise.checkpoints.variants import check_reads_scales, quantization_config
+from lengthwise.checkpoints.variants import check_reads_scales
 from lengthwise.errors import UsageError, nearest, reason, require, require_kind
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
@@ -53,11 +53,8 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     """
     set_seed(recipe.seed)
     dtype = "bfloat16" if recipe.adapter is not None and recipe.precision == "bfloat16" else "float32"
-    if recipe.quantize is None:
-        loaded = load(recipe.model, dtype=dtype, device="cpu")
-    else:
-        config = quantization_config(recipe.quantize, DTYPES[dtype])
-        loaded = load(recipe.model, dtype=dtype, device=recipe.device, quantization=config)
+    device = "cpu" if recipe.quantize is None else recipe.device
+    loaded = load(recipe.model, dtype=dtype, device=device, quantization=recipe.quantize)
     check_positions_fit(loaded.max_positions, recipe.length, name=recipe.model, setting="length")
     if (section := recipe.extend) is not None:
         shape = section.model_dump(exclude={"options"})

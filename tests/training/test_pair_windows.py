@@ -219,16 +219,19 @@ def test_chats_in_a_column_of_another_name():
     assert list(given) == list(pair_windows(chats, tokenizer(), VIEW))
 
 
-def sft(folder: Path, data: Any, *, view: View = VIEW, evaluated: Any = None, **changes: Any) -> Any:
-    """SFTTrainer with its defaults, but for what keeps a test small."""
+def sft(
+    folder: Path, data: Any, *, view: View = VIEW, evaluated: Any = None, plain: bool = False, **changes: Any
+) -> Any:
+    """SFTTrainer with its defaults, or with plain arguments, but for what keeps a test small."""
     trl = pytest.importorskip("trl")
+    config = TrainingArguments if plain else trl.SFTConfig
 
     class AlignmentSFTTrainer(AlignmentTrainer, trl.SFTTrainer): ...
 
     small = {"max_steps": 2, "report_to": "none", "use_cpu": True, "bf16": False, "logging_steps": 1}
     return AlignmentSFTTrainer(
         tiny_llama(num_hidden_layers=1),
-        trl.SFTConfig(str(folder), **(small | {"save_strategy": "no", "disable_tqdm": True} | changes)),
+        config(str(folder), **(small | {"save_strategy": "no", "disable_tqdm": True} | changes)),
         objective=Objective(alpha=0.3, divergence="jeffreys"),
         data_collator=PairCollator(view),
         train_dataset=data,
@@ -289,6 +292,9 @@ def test_without_offsets_rows_that_trl_cuts_are_refused(tmp_path: Path):
     ):
         with pytest.raises(UsageError, match="max_length=20"):
             sft(tmp_path, data, evaluated=evaluated, view=View(16), max_length=20)
+    # Plain arguments become an SFTConfig with its default.
+    with pytest.raises(UsageError, match="max_length=1024"):
+        sft(tmp_path, Dataset.from_list([{"input_ids": [1] * 1499}] * 8), view=View(1000), plain=True)
 
 
 class _Rows(torch.utils.data.IterableDataset[Any]):

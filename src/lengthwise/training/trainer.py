@@ -116,8 +116,9 @@ class AlignmentTrainer(Trainer):
         check_even_batches(args)
         check_preparation(args, **trainer_arguments)
         super().__init__(model=model, args=args, **trainer_arguments)
-        # TRL makes its own of others, with a max_length.
-        check_preparation(self.args, **trainer_arguments)
+        if self.args is not args:
+            # TRL's own, with a max_length.
+            check_preparation(self.args, **trainer_arguments)
         if not shows_the_gradient_norm():
             self.add_callback(before_each_step(self._stop_unless_finite))
         check_rows(self.data_collator, self.train_dataset, self.eval_dataset)

@@ -139,6 +139,10 @@ class TestFaults:
         extend(model, "yarn", factor=2.0)
         setattr(plain.config, RECORD, getattr(model.config, RECORD))
         assert faults(plain).startswith("scaling dropped: the model was extended (yarn by 2)")
+        model = tiny_llama()
+        extend(model, "dynamic_ntk", factor=2.0)
+        model.config.max_position_embeddings = 64
+        assert faults(model).startswith("wrong original length: the original length is 128")
 
     @pytest.mark.parametrize("method", ["clex", "eabf"])
     def test_an_extension_that_plain_transformers_loads_in_part(self, method: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lengthwise.checkpoints.position_limits import (
     impossible,
     lost_ropes,
     ropes,
+    trained_length,
 )
 from lengthwise.errors import UsageError, shown
 from lengthwise.machine import whole_tensor
@@ -94,6 +95,13 @@ def rope_faults(model: nn.Module) -> list[Fault]:
             problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
             fix = "name the method: rope_type = linear, yarn, ..."
             faults.append(fault(BY_KEY["rope_type"], problem, fix))
+        length, read = trained_length(text), as_length(getattr(text, "max_position_embeddings", None))
+        if rope.get("rope_type") == "dynamic" and length != read and not fixed_alpha(text, rope):
+            problem = (
+                f"the original length is {length}, and dynamic begins at max_position_embeddings, {read}"
+            )
+            fix = "write the original length as max_position_embeddings"
+            faults.append(fault(BY_KEY[LENGTH], problem, fix))
     for path, module, layer_type in rotaries(model):
         own = getattr(module, "config", text)
         # A part of a model may have a configuration of another class, with a rope of its own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,9 @@ def _of_its_file(name: str, text: Any) -> tuple[list[Fault], list[str]]:
 
 def _positions(base: Any, text: Any) -> list[str]:
     """Where positions come from, in words for each type of layer."""
-    if getattr(text, "alibi", False) or text.model_type in ("bloom", "mpt"):
+    # Any key of config.json is an attribute, and a field only where the class reads it.
+    has_alibi = "alibi" in inspect.signature(type(text)).parameters and text.alibi
+    if has_alibi or text.model_type in ("bloom", "mpt"):
         return ["ALiBi, a bias that grows with the distance"]
     found = {layer_type for _, _, layer_type in rotaries(base)}
     types = Counter[str](getattr(text, "layer_types", None) or ())

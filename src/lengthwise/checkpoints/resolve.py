@@ -325,6 +325,7 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             # Notes say so (`lengthwise.checkpoints.written_settings`).
             warnings.filterwarnings("ignore", "Unexpected keyword arguments", UserWarning)
+            warnings.filterwarnings("ignore", "`rope_scaling` is deprecated", FutureWarning)
             warnings.filterwarnings("ignore", "The following .*_pattern keys did not match")
             yield
     finally:

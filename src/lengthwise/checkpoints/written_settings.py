@@ -25,8 +25,16 @@ from lengthwise.errors import shown
 from lengthwise.files import read_json
 from lengthwise.text.tokens import added_tokens
 
-_TELLING = "rope|rotary|theta|window|position|yarn|context|quant|compress"
-"""Keys that are named wherever no code reads them: of positions, and of how weights are stored."""
+_TELLING = (
+    "rope|rotary|theta|window|position|yarn|context|quant|compress|(?<!offset_)alibi|nope|chunk|layer_types"
+    "|local_att|softcap|logits?_scal|(attention|embedding|logits?|residual)_multiplier"
+)
+"""Keys that are named wherever no code reads them: of positions, of factors and caps, and of how weights are stored.
+
+Every BLOOM has an offset_alibi that nothing reads.
+"""
+_OF_ROPE = {"rope_theta", "rope_scaling", "partial_rotary_factor", LENGTH}
+"""Keys that transformers takes in every class that has rope_parameters."""
 _CLOSE = 0.85
 """From which likeness on (difflib's ratio) an unread key is taken for a misspelt one."""
 
@@ -55,9 +63,13 @@ def _from_source(source: str) -> ResolvedModel:
 
 def settings_of(source: str | None, file: str) -> dict[str, Any]:
     """What a file of a model says of its text part, as it is written: transformers passes over keys."""
-    found = None if source is None else _from_source(source).file(file)
-    raw = {} if found is None else read_json(found, expected="settings")
+    raw = _whole_file(source, file)
     return raw.get("text_config") or raw
+
+
+def _whole_file(source: str | None, file: str) -> dict[str, Any]:
+    found = None if source is None else _from_source(source).file(file)
+    return {} if found is None else read_json(found, expected="settings")
 
 
 def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
@@ -68,17 +80,20 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
     text: Any = base.config.get_text_config()
     homes = {each.__module__ for each in (*type(text).__mro__, *type(base).__mro__)}
     homes = {each for each in homes if each.startswith("transformers.models.")}
-    homes |= {PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__}
-    words = {word for home in homes for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
-    fields = {
-        *inspect.signature(type(text)).parameters,
-        "rope_theta",
-        "rope_scaling",
-        "quantization_config",
-        LENGTH,
-    }
-    raw = settings_of(source, "config.json")
+    general = _words({PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__})
+    # What transformers can read is no sign that this class does.
+    words = _words(homes) | {word for word in general if not re.search(_TELLING, word)}
+    fields = {*inspect.signature(type(text)).parameters, "quantization_config", "max_position_embeddings"}
+    fields |= _OF_ROPE if "rope_parameters" in fields else set()
+    whole, raw = _whole_file(source, "config.json"), settings_of(source, "config.json")
     found += _unknown(raw, fields, words, _TELLING, f"config.json has {{}}, which {name} does not read")
+    found += [
+        f"config.json has {key} = {shown(value)} outside text_config, where {name} does not read it."
+        for key, value in (whole if raw is not whole else {}).items()
+        if value and re.search(_TELLING, key) and raw.get(key) != value
+        if key not in inspect.signature(type(base.config)).parameters and key != "quantization_config"
+        if key in fields or key not in words
+    ]
     saved_as = next(iter(raw.get("architectures") or ()), name)
     if saved_as != name and CAUSAL.get(raw.get("model_type")) != saved_as and saved_as in CAUSAL.values():
         found.append(
@@ -102,6 +117,11 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
             if not any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in layers)
         ]
     return found
+
+
+def _words(modules: set[str]) -> set[str]:
+    """All words in the sources of these modules."""
+    return {word for home in modules for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
 
 
 def rounded_weights(model: Any, source: str | None) -> list[str]:
@@ -157,7 +177,7 @@ def _unknown(
         said = problem.format(f"{key} = {shown(value)}")
         if near := difflib.get_close_matches(key, fields, n=1, cutoff=_CLOSE):
             found.append(f"{said}. Did you mean {near[0]}?")
-        elif value and re.search(about, key):
+        elif (value and re.search(about, key)) or (value is False and re.fullmatch("use_(rope|rotary)", key)):
             found.append(f"{said}.")
     return found
 
@@ -178,7 +198,11 @@ def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
             )
             if known or not translated:
                 given.append((f"{section}.{key}", (None, name), value))
-    for place, which, value in [*given, *_meant_at_the_top(raw, text)]:
+    top = [*_meant_at_the_top(raw, text)]
+    if rope and all(place != "rope_theta" for place, *_ in top):
+        # GPT-NeoX reads its own name of it alone.
+        top.append(("rope_theta", (None, "rope_theta"), raw.get("rope_theta")))
+    for place, which, value in [*given, *top]:
         if value is None or made.get(which) == value:
             continue
         layers, key = which

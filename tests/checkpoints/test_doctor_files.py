@@ -12,6 +12,7 @@ from lengthwise.checkpoints.position_limits import impossible, rope_by_input_len
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
+from tests.architectures import tiny_model
 from tests.tiny_folders import rewritten, saved, writing
 from tests.tiny_ropes import L0, LENGTH, LISTS, ROPES
 
@@ -57,6 +58,17 @@ class TestFolder:
         assert "taken is max_position_embeddings, 128" in str(report["notes"])
         report = examine(rewritten(folder, rope_parameters=rope | LENGTH, max_position_embeddings=2 * L0))
         assert "max_position_embeddings = 8192" in str(report["notes"])
+
+    def test_the_same_of_one_type_of_layer(self, tmp_path: Path) -> None:
+        layers = ["sliding_attention", "full_attention"]
+        folder = saved(tiny_model("gemma3-text", layer_types=layers), tmp_path / "m")
+        sliding, full = _PLAIN, _PLAIN | {"rope_type": "yarn", "factor": 2.0, "truncate": True}
+        report = examine(rewritten(folder, rope_parameters=dict(zip(layers, (sliding, full), strict=True))))
+        assert (report["faults"], report["trained_length"]) == ([], 64)
+        assert "taken is max_position_embeddings, 64, in full_attention layers" in str(report["notes"])
+        full[next(iter(LENGTH))] = 32
+        report = examine(rewritten(folder, rope_parameters=dict(zip(layers, (sliding, full), strict=True))))
+        assert (report["faults"], report["notes"], report["trained_length"]) == ([], [], 32)
 
     def test_a_dynamic_scaling_that_begins_where_it_says(self, folder: Path) -> None:
         rope = _DYNAMIC | {"original_max_position_embeddings": 128}

@@ -54,6 +54,11 @@ def gemma(**changed: Any) -> Folder:
     return config("gemma3-text", layers=["sliding_attention", "full_attention"], **changed)
 
 
+def by_type(**full: Any) -> dict[str, Any]:
+    """Rope by type of layer, with these settings in full layers."""
+    return {"sliding_attention": ROPE, "full_attention": ROPE | full}
+
+
 def multimodal(path: Path) -> dict[str, Any]:
     build(next(each for each in animals() if each.name == "gemma3"), path / "m")
     return {"model": str(path / "m")}
@@ -275,6 +280,24 @@ SAID: dict[str, tuple[Folder, str]] = {
     "a section of a misspelt type of layer": (
         gemma(rope_parameters={"full_attention": ROPE, "slidng_attention": ROPE}),
         "others are made up (sliding_attention: plain rope, base 10,000)",
+    ),
+    "sections in a section": (
+        gemma(rope_parameters=None, rope_scaling=by_type(rope_type="linear", factor=8.0)), "sections of its own"
+    ),
+    "two sections, of which one is by type of layer": (
+        gemma(
+            rope_parameters=by_type(rope_type="linear", factor=8.0),
+            rope_scaling={"rope_type": "linear", "factor": 2.0},
+        ),
+        "rope_parameters.full_attention.factor = 8.0, and the model was made with factor = 2.0",
+    ),
+    "a key of YaRN without effect in one type of layer": (
+        gemma(rope_parameters=by_type(rope_type="yarn", factor=2.0, truncate=False)),
+        "without effect are: truncate = False",
+    ),
+    "an original length beside the types of layers": (
+        gemma(rope_parameters=by_type(rope_type="yarn", factor=2.0), original_max_position_embeddings=32),
+        f"{LENGTH} = 32, and the model was made with {LENGTH} = 64 in full_attention layers",
     ),
     "a layer of zeros": (stored(torch.zeros_like), "1 hold one number alone: 'model.layers.0.mlp.up_proj.weight'"),
     "one number in a matrix": (stored(lambda value: torch.full_like(value, 0.02)), "hold one number alone"),

@@ -99,10 +99,13 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
         notes.append(
             f"the configuration's BOS token is {own_bos}, the tokenizer's is {tokenizer.bos_token_id}"
         )
-    raw, rope = settings_of(resolved.source, "config.json"), ropes(text).get(None, {})
-    sections = (raw, raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {})
-    if LENGTH in rope and not any(each.get(LENGTH) for each in sections):
-        notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
+    raw = settings_of(resolved.source, "config.json")
+    sections = [raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {}]
+    for layers, rope in ropes(text).items():
+        own = (raw, *sections, *(each.get(layers) or {} for each in sections))
+        if LENGTH in rope and not any(each.get(LENGTH) for each in own):
+            taken = f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}"
+            notes.append(taken + (f", in {layers} layers" if layers else ""))
     unlike, unobeyed = _of_its_file(name, text)
     faults += file_faults(resolved.source, text, tokenizer) + unlike
     notes += unobeyed + rounded + other_tokenizer(tokenizer, adapter)

@@ -169,8 +169,8 @@ def trained_length(config: Any) -> int | None:
     if record := getattr(config, RECORD, None):
         return int(record["original_length"])
     settings = ropes(config).values()
-    # Beside a scaling, transformers prefers the key at the top.
-    scaled = any(rope.get("rope_type", "default") != "default" for rope in settings)
+    # Beside a scaling, transformers prefers the key at the top, but for rope by type of layer.
+    scaled = ropes(config).get(None, {}).get("rope_type", "default") != "default"
     top = [getattr(config, LENGTH, None)] if scaled else []
     lengths = [
         *top,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -184,22 +185,24 @@ def _unknown(
 
 def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
     """Settings of positions in config.json that transformers did not take: of two places it reads one."""
-    rope, faults, made = ropes(text).get(None, {}), list[Fault](), _settings(text)
-    given = [(LENGTH, (None, LENGTH), raw.get(LENGTH))] if LENGTH in rope else []
-    # Models with rope by type of layer read older sections in ways of their own.
-    for section in ("rope_parameters", "rope_scaling") if rope else ():
-        for key, value in (raw.get(section) or {}).items():
-            name = "rope_type" if key == "type" else key
-            # A model's own name of a type ("su") is translated.
-            beside = (raw.get(section) or {}).get("rope_type") if key == "type" else None
-            known = beside not in (None, value, "default") and value in ROPE_INIT_FUNCTIONS
-            translated = name == "rope_type" and (
-                value == "default" or rope.get(name, "default") != "default"
-            )
-            if known or not translated:
-                given.append((f"{section}.{key}", (None, name), value))
+    by_type, faults, made = ropes(text), list[Fault](), _settings(text)
+    given = [(LENGTH, (layers, LENGTH), raw.get(LENGTH)) for layers in by_type if LENGTH in by_type[layers]]
+    for section in ("rope_parameters", "rope_scaling"):
+        for layers, rope in ropes(SimpleNamespace(rope_parameters=raw.get(section))).items():
+            # A model with rope by type of layer reads a section without types in a way of its own.
+            for key, value in rope.items() if layers in by_type else ():
+                name = "rope_type" if key == "type" else key
+                # A model's own name of a type ("su") is translated.
+                beside = rope.get("rope_type") if key == "type" else None
+                known = beside not in (None, value, "default") and value in ROPE_INIT_FUNCTIONS
+                translated = name == "rope_type" and (
+                    value == "default" or by_type[layers].get(name, "default") != "default"
+                )
+                if known or not translated:
+                    place = ".".join(filter(None, (section, layers, key)))
+                    given.append((place, (layers, name), value))
     top = [*_meant_at_the_top(raw, text)]
-    if rope and all(place != "rope_theta" for place, *_ in top):
+    if None in by_type and all(place != "rope_theta" for place, *_ in top):
         # GPT-NeoX reads its own name of it alone.
         top.append(("rope_theta", (None, "rope_theta"), raw.get("rope_theta")))
     for place, which, value in [*given, *top]:

@@ -187,7 +187,9 @@ class TestNulls:
 
     @pytest.mark.parametrize("name", ["gemma3-text", "gpt-neox", "mistral", "cohere-scale", "olmo2"])
     def test_extended_architectures(self, name: str) -> None:
-        model = tiny_model(name, num_hidden_layers=6)
+        model = tiny_model(
+            name, num_hidden_layers=6, **({"sliding_window": 128} if name == "mistral" else {})
+        )
         extend(model, "yarn", factor=2.0)
         assert "yarn by 2 from 64 tokens" in check_rope(model)["positions"][-1]
 

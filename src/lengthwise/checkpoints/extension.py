@@ -17,6 +17,7 @@ from lengthwise.checkpoints.position_limits import (
     RECORD,
     as_length,
     described,
+    far_layers,
     lost_ropes,
     ropes,
     trained_length,
@@ -29,6 +30,8 @@ from lengthwise.versions import NEWER, need_newer
 
 FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
+WHOLE = "a model with rotary positions in the layers that see the whole context"
+"""What can be extended."""
 # Positions beyond are no exact float64.
 _LONGEST = 2**53
 _CONTINUED = {"linear": "pi", "dynamic": "dynamic_ntk", "yarn": "yarn", "llama3": "llama3"}
@@ -157,6 +160,8 @@ def plan_extension(
         layer_type=layer_type,
         **about,
     )
+    far = layer_type is not None or far_layers(text, extension.original_length)
+    require(bool(far), f"no layer of {name} sees more than a window or a chunk of its original length", WHOLE)
     layered = f"{(extension.to_hf_config() or {}).get('rope_type')} in the layers of one type alone"
     if layer_type is not None and layered in NEWER:
         need_newer(layered)
@@ -233,7 +238,7 @@ def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, An
         require(
             FULL_ATTENTION in rotated,
             f"{name} has rotary positions in layers of {', '.join(sorted(rotated))} alone",
-            "a model with rotary positions in the layers that see the whole context",
+            WHOLE,
         )
         layer_type = FULL_ATTENTION
         if lost := lost_ropes(text):

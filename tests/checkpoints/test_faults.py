@@ -59,9 +59,14 @@ def by_type(**full: Any) -> dict[str, Any]:
     return {"sliding_attention": ROPE, "full_attention": ROPE | full}
 
 
-def multimodal(path: Path) -> dict[str, Any]:
-    build(next(each for each in animals() if each.name == "gemma3"), path / "m")
-    return {"model": str(path / "m")}
+def built(name: str) -> Folder:
+    """A model of the zoo."""
+
+    def write(path: Path) -> dict[str, Any]:
+        build(next(each for each in animals() if each.name == name), path / "m")
+        return {"model": str(path / "m")}
+
+    return write
 
 
 def stored_in(digits: torch.dtype, **changed: Any) -> Folder:
@@ -345,7 +350,7 @@ LACKED: dict[str, tuple[Folder, dict[str, Any]]] = {
         },
     ),
     "beside the text_config of gemma3": (
-        multimodal, {"rope_scaling": LINEAR, "sliding_window": 4, "rope_thetta": 5e6}
+        built("gemma3"), {"rope_scaling": LINEAR, "sliding_window": 4, "rope_thetta": 5e6}
     ),
 }  # fmt: skip
 
@@ -358,6 +363,45 @@ def test_keys_of_positions_that_the_class_lacks_are_named(name: str, tmp_path: P
     remarks = load(rewritten(folder, **keys)).remarks
     assert [remark.split(" = ")[0] for remark in remarks] == [f"config.json has {key}" for key in keys]
     assert examine(str(folder))["positions"][0].startswith("ALiBi") == (name == "bloom-alibi")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("alibi_bias_max", 16, "wrong alibi_bias_max"),
+        ("alibi", False, "wrong alibi"),
+        ("prefix_lm", True, None),
+        ("attn_type", "multiquery_attention", None),
+        # Beside attn_config.
+        ("logit_scale", 0.25, None),
+    ],
+)
+def test_settings_of_mpt_that_transformers_does_not_read(
+    key: str, value: Any, named: str | None, tmp_path: Path
+) -> None:
+    folder = Path(built("mpt")(tmp_path)["model"])
+    before = load(str(folder))
+    assert before.remarks == []
+    inner = json.loads((folder / "config.json").read_text())["attn_config"]
+    after = load(
+        rewritten(folder, **({"attn_config": inner | {key: value}} if key in inner else {key: value}))
+    )
+    ids = torch.arange(5, 45)[None]
+    assert after.model(input_ids=ids).logits.equal(before.model(input_ids=ids).logits)
+    [remark] = after.remarks
+    assert f"{key} = {value!r}" in remark or named
+    assert [each["fault"] for each in examine(str(folder))["faults"]] == [named] * (named is not None)
+
+
+def test_the_base_of_dbrx_is_where_transformers_does_not_read_it(tmp_path: Path) -> None:
+    folder = Path(built("dbrx")(tmp_path)["model"])
+    raw = json.loads((folder / "config.json").read_text())
+    raw["attn_config"]["rope_theta"] = 5e5
+    found = {}
+    for rope in (None, ROPE | {"rope_theta": 5e5}):
+        report = examine(rewritten(folder, **raw | {"rope_parameters": rope}))
+        found[report["positions"][0]] = [each["fault"] for each in report["faults"]]
+    assert found == {"plain rope, base 10,000": ["wrong base"], "plain rope, base 500,000": []}
 
 
 def test_weights_in_8_bits_with_their_scales_are_read(tmp_path: Path) -> None:

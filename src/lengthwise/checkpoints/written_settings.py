@@ -18,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
+from lengthwise.checkpoints.position_limits import LENGTH, RECORD, described, ropes
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, quiet_transformers, read_tokenizer
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
 from lengthwise.checkpoints.stored_weights import PLAIN, kinds_in, weight_files
@@ -36,6 +36,13 @@ Every BLOOM has an offset_alibi that nothing reads.
 """
 _OF_ROPE = {"rope_theta", "rope_scaling", "partial_rotary_factor", LENGTH}
 """Keys that transformers takes in every class that has rope_parameters."""
+_ALWAYS: dict[str, dict[str, Any]] = {
+    "mpt": {
+        "alibi": True, "alibi_bias_max": 8, "prefix_lm": False, "attn_type": "multihead_attention", "qk_ln": False,
+        "logit_scale": None,
+    },
+}  # fmt: skip
+"""By type of model: what transformers (5.23) makes every one with, whatever config.json says, or its attn_config."""
 _CLOSE = 0.85
 """From which likeness on (difflib's ratio) an unread key is taken for a misspelt one."""
 
@@ -94,6 +101,13 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
         if value and re.search(_TELLING, key) and raw.get(key) != value
         if key not in inspect.signature(type(base.config)).parameters and key != "quantization_config"
         if key in fields or key not in words
+    ]
+    written = {**raw, **(raw.get("attn_config") or {})}
+    found += [
+        f"config.json has {key} = {shown(written[key])}, which {name} does not read."
+        for key, made in _ALWAYS.get(text.model_type, {}).items()
+        # Those of positions are faults.
+        if "alibi" not in key and written.get(key) not in (None, made)
     ]
     saved_as = next(iter(raw.get("architectures") or ()), name)
     if saved_as != name and CAUSAL.get(raw.get("model_type")) != saved_as and saved_as in CAUSAL.values():
@@ -186,6 +200,7 @@ def _unknown(
 def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
     """Settings of positions in config.json that transformers did not take: of two places it reads one."""
     by_type, faults, made = ropes(text), list[Fault](), _settings(text)
+    made |= {(None, key): value for key, value in _ALWAYS.get(text.model_type, {}).items() if "alibi" in key}
     given = [(LENGTH, (layers, LENGTH), raw.get(LENGTH)) for layers in by_type if LENGTH in by_type[layers]]
     for section in ("rope_parameters", "rope_scaling"):
         for layers, rope in ropes(SimpleNamespace(rope_parameters=raw.get(section))).items():
@@ -202,9 +217,17 @@ def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
                     place = ".".join(filter(None, (section, layers, key)))
                     given.append((place, (layers, name), value))
     top = [*_meant_at_the_top(raw, text)]
-    if None in by_type and all(place != "rope_theta" for place, *_ in top):
-        # GPT-NeoX reads its own name of it alone.
-        top.append(("rope_theta", (None, "rope_theta"), raw.get("rope_theta")))
+    # An extension may change the base.
+    if getattr(text, RECORD, None) is None:
+        # DBRX has its base in attn_config, where transformers 5 does not read it.
+        given += [
+            (f"attn_config.{key}", (None, key), value)
+            for key, value in (raw.get("attn_config") or {}).items()
+            if (None, key) in made and re.search("theta|alibi", key)
+        ]
+        if None in by_type and all(place != "rope_theta" for place, *_ in top):
+            # GPT-NeoX reads its own name of it alone.
+            top.append(("rope_theta", (None, "rope_theta"), raw.get("rope_theta")))
     for place, which, value in [*given, *top]:
         if value is None or made.get(which) == value:
             continue
@@ -212,6 +235,8 @@ def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
         of_layers = f" in {layers} layers" if layers else ""
         problem = f"config.json has {place} = {raw.get(place, value)}, and the model was made with {key} = "
         fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
+        if "alibi" in key:
+            fix = "serve the model with the code of its authors, and measure its URL"
         faults.append(fault(BY_KEY.get(key, f"wrong {key}"), f"{problem}{made.get(which)}{of_layers}", fix))
     sections = {
         key

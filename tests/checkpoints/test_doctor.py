@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import lengthwise
+from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.faults import remarks
@@ -217,6 +218,12 @@ class TestNulls:
         ]
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
+
+    @pytest.mark.parametrize("name", ["smollm3", "llama4_text"])
+    def test_layers_without_rope(self, name: str, tmp_path: Path) -> None:
+        build(next(each for each in animals() if each.name == name), tmp_path / "m")
+        report = check_rope(lengthwise.load(str(tmp_path / "m")))
+        assert report["positions"][-1] == "none in 2 layers"
 
     def test_the_model_is_left_as_it_is(self) -> None:
         model = roped("dynamic")

@@ -181,8 +181,13 @@ def _positions(base: Any, text: Any) -> list[str]:
         for layer_type, rope in ropes(text).items()
         if layer_type in found
     ]
-    without = sum(getattr(module, "use_rope", True) is False for module in base.modules())
+    # A layer may say it in several modules, and with numbers.
+    without = {
+        getattr(module, "layer_idx", module)
+        for module in base.modules()
+        if getattr(module, "use_rope", True) in (False, 0)
+    }
     if words:
-        return words + [f"none in {without} layers"] * (without > 0)
+        return words + [f"none in {len(without)} layers"] * bool(without)
     table = max_positions(base)
     return [f"a table of {table:,} positions" if table else "none that doctor knows: no rope, table or ALiBi"]

@@ -154,8 +154,10 @@ def sliding_layers(config: Any) -> list[int]:
     if getattr(text, "sliding_window", None) is None or text.model_type == "moshi":
         return []
     types = getattr(text, "layer_types", None)
+    # MiniMax slides in the layers that have softmax attention.
+    slides = "full_attention" if text.model_type == "minimax" else SLIDING
     # A model with a window and without types has it in all layers (Mistral).
-    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == SLIDING]
+    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == slides]
 
 
 def far_layers(config: Any, length: int) -> list[int]:

@@ -160,8 +160,6 @@ def plan_extension(
         layer_type=layer_type,
         **about,
     )
-    far = layer_type is not None or far_layers(text, extension.original_length)
-    require(bool(far), f"no layer of {name} sees more than a window or a chunk of its original length", WHOLE)
     layered = f"{(extension.to_hf_config() or {}).get('rope_type')} in the layers of one type alone"
     if layer_type is not None and layered in NEWER:
         need_newer(layered)
@@ -171,6 +169,8 @@ def plan_extension(
         f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
         f"0 to {last}",
     )
+    far = layer_type is not None or far_layers(text, extension.original_length)
+    require(bool(far), f"no layer of {name} sees more than a window or a chunk of its original length", WHOLE)
     # This also refuses options that do not fit the model (a list of the wrong length).
     frequencies, _ = extension.inverse_frequencies()
     # As a float: an infinite length is no whole number of tokens.

@@ -313,7 +313,7 @@ def positions_matter(base: Any, layers: Collection[int] | None = None) -> bool:
 
     def turn(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         given = kwargs.get("position_embeddings")
-        parts = given if isinstance(given, tuple) else (given,)
+        parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
         turned.append(all(isinstance(each, Tensor) and each.shape[1:2] == ids.shape[1:] for each in parts))
         if turned[-1]:
             flipped = tuple(each.flip(1) for each in parts)

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import lengthwise
+from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.faults import remarks
@@ -139,6 +140,10 @@ class TestFaults:
         extend(model, "yarn", factor=2.0)
         setattr(plain.config, RECORD, getattr(model.config, RECORD))
         assert faults(plain).startswith("scaling dropped: the model was extended (yarn by 2)")
+        model = tiny_llama()
+        extend(model, "dynamic_ntk", factor=2.0)
+        model.config.max_position_embeddings = 64
+        assert faults(model).startswith("wrong original length: the original length is 128")
 
     @pytest.mark.parametrize("method", ["clex", "eabf"])
     def test_an_extension_that_plain_transformers_loads_in_part(self, method: str, tmp_path: Path) -> None:
@@ -183,7 +188,9 @@ class TestNulls:
 
     @pytest.mark.parametrize("name", ["gemma3-text", "gpt-neox", "mistral", "cohere-scale", "olmo2"])
     def test_extended_architectures(self, name: str) -> None:
-        model = tiny_model(name, num_hidden_layers=6)
+        model = tiny_model(
+            name, num_hidden_layers=6, **({"sliding_window": 128} if name == "mistral" else {})
+        )
         extend(model, "yarn", factor=2.0)
         assert "yarn by 2 from 64 tokens" in check_rope(model)["positions"][-1]
 
@@ -211,6 +218,12 @@ class TestNulls:
         ]
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
+
+    @pytest.mark.parametrize("name", ["smollm3", "llama4_text"])
+    def test_layers_without_rope(self, name: str, tmp_path: Path) -> None:
+        build(next(each for each in animals() if each.name == name), tmp_path / "m")
+        report = check_rope(lengthwise.load(str(tmp_path / "m")))
+        assert report["positions"][-1] == "none in 2 layers"
 
     def test_the_model_is_left_as_it_is(self) -> None:
         model = roped("dynamic")

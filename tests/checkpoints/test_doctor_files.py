@@ -12,10 +12,12 @@ from lengthwise.checkpoints.position_limits import impossible, rope_by_input_len
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import UsageError
 from lengthwise.testing import tiny_llama
+from tests.architectures import tiny_model
 from tests.tiny_folders import rewritten, saved, writing
 from tests.tiny_ropes import L0, LENGTH, LISTS, ROPES
 
 _PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+_DYNAMIC = _PLAIN | {"rope_type": "dynamic", "factor": 4.0}
 # What is written into a configuration, the fault, and words of it.
 WRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
     # As a README says that one makes a model of transformers 4 longer: the base becomes 10000, silently.
@@ -29,6 +31,13 @@ WRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
     "one base for all frequencies": ({"rope_parameters": _PLAIN | {"rope_theta": 1}}, "impossible settings", ""),
     "rope by type, and a class that has one": (
         {"rope_parameters": {"full_attention": _PLAIN | {"rope_theta": 1e6}}}, "scaling dropped", ""
+    ),
+    # transformers begins it at max_position_embeddings, which is 128.
+    "dynamic scaling from another length": (
+        {"rope_parameters": _DYNAMIC | {"original_max_position_embeddings": 64}}, "wrong original length", "is 64"
+    ),
+    "dynamic scaling and a length at the top": (
+        {"rope_parameters": _DYNAMIC, "original_max_position_embeddings": 64}, "wrong original length", "is 64"
     ),
 }  # fmt: skip
 
@@ -49,6 +58,21 @@ class TestFolder:
         assert "taken is max_position_embeddings, 128" in str(report["notes"])
         report = examine(rewritten(folder, rope_parameters=rope | LENGTH, max_position_embeddings=2 * L0))
         assert "max_position_embeddings = 8192" in str(report["notes"])
+
+    def test_the_same_of_one_type_of_layer(self, tmp_path: Path) -> None:
+        layers = ["sliding_attention", "full_attention"]
+        folder = saved(tiny_model("gemma3-text", layer_types=layers), tmp_path / "m")
+        sliding, full = _PLAIN, _PLAIN | {"rope_type": "yarn", "factor": 2.0, "truncate": True}
+        report = examine(rewritten(folder, rope_parameters=dict(zip(layers, (sliding, full), strict=True))))
+        assert (report["faults"], report["trained_length"]) == ([], 64)
+        assert "taken is max_position_embeddings, 64, in full_attention layers" in str(report["notes"])
+        full[next(iter(LENGTH))] = 32
+        report = examine(rewritten(folder, rope_parameters=dict(zip(layers, (sliding, full), strict=True))))
+        assert (report["faults"], report["notes"], report["trained_length"]) == ([], [], 32)
+
+    def test_a_dynamic_scaling_that_begins_where_it_says(self, folder: Path) -> None:
+        rope = _DYNAMIC | {"original_max_position_embeddings": 128}
+        assert examine(rewritten(folder, rope_parameters=rope))["faults"] == []
 
     def test_older_spellings(self, folder: Path) -> None:
         scaling = {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, **LENGTH}

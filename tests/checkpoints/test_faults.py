@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
+from checks.zoo.architectures import animals, build
 from lengthwise import run
+from lengthwise.checkpoints.doctor import examine
 from lengthwise.checkpoints.faults import REFUSED
 from lengthwise.checkpoints.position_limits import LENGTH
 from lengthwise.checkpoints.resolve import quiet_transformers
@@ -50,6 +52,21 @@ def yarn(**changed: Any) -> Folder:
 def gemma(**changed: Any) -> Folder:
     """A model with rope by type of layer."""
     return config("gemma3-text", layers=["sliding_attention", "full_attention"], **changed)
+
+
+def by_type(**full: Any) -> dict[str, Any]:
+    """Rope by type of layer, with these settings in full layers."""
+    return {"sliding_attention": ROPE, "full_attention": ROPE | full}
+
+
+def built(name: str) -> Folder:
+    """A model of the zoo."""
+
+    def write(path: Path) -> dict[str, Any]:
+        build(next(each for each in animals() if each.name == name), path / "m")
+        return {"model": str(path / "m")}
+
+    return write
 
 
 def stored_in(digits: torch.dtype, **changed: Any) -> Folder:
@@ -259,6 +276,9 @@ SAID: dict[str, tuple[Folder, str]] = {
     "a base at the top, of another name": (
         config("gpt-neox", rotary_emb_base=5e5), "rotary_emb_base = 500000.0, and the model was made with rope_theta"
     ),
+    "a base at the top that the class does not read": (
+        config("gpt-neox", rope_parameters=None, rope_theta=5e5), "rope_theta = 500000.0, and the model was made with"
+    ),
     "a share of the head at the top": (config("gpt-neox", rotary_pct=0.5), "wrong partial_rotary_factor"),
     "a share of the head that the class does not read": (
         config(partial_rotary_factor=0.5), "without effect are: partial_rotary_factor = 0.5"
@@ -274,6 +294,24 @@ SAID: dict[str, tuple[Folder, str]] = {
     "a section of a misspelt type of layer": (
         gemma(rope_parameters={"full_attention": ROPE, "slidng_attention": ROPE}),
         "others are made up (sliding_attention: plain rope, base 10,000)",
+    ),
+    "sections in a section": (
+        gemma(rope_parameters=None, rope_scaling=by_type(rope_type="linear", factor=8.0)), "sections of its own"
+    ),
+    "two sections, of which one is by type of layer": (
+        gemma(
+            rope_parameters=by_type(rope_type="linear", factor=8.0),
+            rope_scaling={"rope_type": "linear", "factor": 2.0},
+        ),
+        "rope_parameters.full_attention.factor = 8.0, and the model was made with factor = 2.0",
+    ),
+    "a key of YaRN without effect in one type of layer": (
+        gemma(rope_parameters=by_type(rope_type="yarn", factor=2.0, truncate=False)),
+        "without effect are: truncate = False",
+    ),
+    "an original length beside the types of layers": (
+        gemma(rope_parameters=by_type(rope_type="yarn", factor=2.0), original_max_position_embeddings=32),
+        f"{LENGTH} = 32, and the model was made with {LENGTH} = 64 in full_attention layers",
     ),
     "a layer of zeros": (stored(torch.zeros_like), "1 hold one number alone: 'model.layers.0.mlp.up_proj.weight'"),
     "one number in a matrix": (stored(lambda value: torch.full_like(value, 0.02)), "hold one number alone"),
@@ -305,6 +343,76 @@ def test_what_is_written_and_not_obeyed_is_said_beside_the_numbers(case: str, tm
     assert [remark for remark in remarks if words in remark], "they are kept in the record"
 
 
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+# The model, and keys that its class does not read.
+LACKED: dict[str, tuple[Folder, dict[str, Any]]] = {
+    **{
+        name: (config(name), {"rope_scaling": LINEAR, "rope_theta": 5e5})
+        for name in ("gpt2", "gptj-bias", "bloom-alibi", "opt")
+    },
+    "llama-gqa": (
+        config(),
+        {
+            "alibi": True, "use_rope": False, "attention_chunk_size": 8, "layer_types": ["sliding_attention"] * 2,
+            "nope_layers": [0], "local_attention": 8, "attn_logit_softcapping": 5.0, "logits_scaling": 8.0,
+            "embedding_multiplier": 12.0,
+        },
+    ),
+    "beside the text_config of gemma3": (
+        built("gemma3"), {"rope_scaling": LINEAR, "sliding_window": 4, "rope_thetta": 5e6}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LACKED)
+def test_keys_of_positions_that_the_class_lacks_are_named(name: str, tmp_path: Path) -> None:
+    write, keys = LACKED[name]
+    folder = Path(write(tmp_path)["model"])
+    assert load(str(folder)).remarks == []
+    remarks = load(rewritten(folder, **keys)).remarks
+    assert [remark.split(" = ")[0] for remark in remarks] == [f"config.json has {key}" for key in keys]
+    assert examine(str(folder))["positions"][0].startswith("ALiBi") == (name == "bloom-alibi")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("alibi_bias_max", 16, "wrong alibi_bias_max"),
+        ("alibi", False, "wrong alibi"),
+        ("prefix_lm", True, None),
+        ("attn_type", "multiquery_attention", None),
+        # Beside attn_config.
+        ("logit_scale", 0.25, None),
+    ],
+)
+def test_settings_of_mpt_that_transformers_does_not_read(
+    key: str, value: Any, named: str | None, tmp_path: Path
+) -> None:
+    folder = Path(built("mpt")(tmp_path)["model"])
+    before = load(str(folder))
+    assert before.remarks == []
+    inner = json.loads((folder / "config.json").read_text())["attn_config"]
+    after = load(
+        rewritten(folder, **({"attn_config": inner | {key: value}} if key in inner else {key: value}))
+    )
+    ids = torch.arange(5, 45)[None]
+    assert after.model(input_ids=ids).logits.equal(before.model(input_ids=ids).logits)
+    [remark] = after.remarks
+    assert f"{key} = {value!r}" in remark or named
+    assert [each["fault"] for each in examine(str(folder))["faults"]] == [named] * (named is not None)
+
+
+def test_the_base_of_dbrx_is_where_transformers_does_not_read_it(tmp_path: Path) -> None:
+    folder = Path(built("dbrx")(tmp_path)["model"])
+    raw = json.loads((folder / "config.json").read_text())
+    raw["attn_config"]["rope_theta"] = 5e5
+    found = {}
+    for rope in (None, ROPE | {"rope_theta": 5e5}):
+        report = examine(rewritten(folder, **raw | {"rope_parameters": rope}))
+        found[report["positions"][0]] = [each["fault"] for each in report["faults"]]
+    assert found == {"plain rope, base 10,000": ["wrong base"], "plain rope, base 500,000": []}
+
+
 def test_weights_in_8_bits_with_their_scales_are_read(tmp_path: Path) -> None:
     loaded = load(in_8_bits(tmp_path)["model"])
     name = "model.layers.0.mlp.up_proj.weight"
@@ -323,8 +431,11 @@ def test_a_sound_model_has_no_remark(tmp_path: Path) -> None:
     assert load(str(save_tiny_model(tmp_path / "m"))).remarks == []
     # What old files have, and what no text model reads.
     old = {"torch_dtype": "float32", "_flash_attn_2_enabled": True, "use_mrope": False, "max_length": 20}
+    old |= {"alibi": False, "use_sliding_window": False, "attn_logit_softcapping": None, "nope_layers": []}
     empty = {"auto_map": {}, "quantization_config": {}}
     assert load(rewritten(tmp_path / "m", **old, **empty, embd_pdrop=0.0)).remarks == []
+    bloom = rewritten(saved(tiny_model("bloom-alibi"), tmp_path / "bloom"), offset_alibi=100)
+    assert load(bloom).remarks == []
 
 
 def test_the_settings_of_every_class_are_no_fault(tmp_path: Path) -> None:

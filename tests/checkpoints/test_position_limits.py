@@ -1,11 +1,21 @@
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.position_limits import as_length, rope_by_input_length, trained_length
+from lengthwise.checkpoints.hidden import decoder_of
+from lengthwise.checkpoints.position_limits import (
+    as_length,
+    rope_by_input_length,
+    sliding_layers,
+    trained_length,
+)
 from lengthwise.positions import ROPE_METHODS
+from lengthwise.subjects import load
 from lengthwise.testing import tiny_llama
 
 OPTIONS: dict[str, dict[str, Any]] = {"longrope": {"long_factor": [2.0] * 4}, "eabf": {"skip_layers": 1}}
@@ -28,3 +38,35 @@ NONE = None, 0, -1, int(1e30), 1e30, float("nan"), "4k"
 )
 def test_a_length_that_is_none_is_not_taken_for_one(value: Any, length: int | None):
     assert trained_length(SimpleNamespace(max_position_embeddings=value)) == as_length(value) == length
+
+
+@pytest.mark.parametrize("name", ["gemma2", "minimax", "mistral", "moshi"])
+def test_the_layers_that_slide(name: str, tmp_path: Path):
+    """The oracle: whether another first token, as a layer gets it, changes its last row, far beyond the window."""
+    animal = next(each for each in animals() if each.name == name)
+    build(animal._replace(settings=animal.settings | {"sliding_window": 16}), tmp_path / "m")
+    model, reached, rows, changed = (
+        load(str(tmp_path / "m")).model,
+        list[bool](),
+        list[torch.Tensor](),
+        [False],
+    )
+
+    def change(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        states = args[0] if args else kwargs.pop("hidden_states")
+        first = torch.arange(states.shape[1])[None, :, None] == 0
+        return (states + 3 * torch.sin(torch.arange(states.shape[2])) * first * changed[0], *args[1:]), kwargs
+
+    for layer in decoder_of(model).layers:
+        hooks = (
+            layer.register_forward_pre_hook(change, with_kwargs=True),
+            layer.register_forward_hook(
+                lambda _, __, out: rows.append((out[0] if isinstance(out, tuple) else out)[0, -1])
+            ),
+        )
+        for changed[0] in (False, True):
+            model(input_ids=torch.arange(5, 65)[None], use_cache=False)
+        reached.append(not rows[-2].equal(rows[-1]))
+        for hook in hooks:
+            hook.remove()
+    assert sliding_layers(model.config) == [layer for layer, far in enumerate(reached) if not far]

@@ -24,7 +24,7 @@ CONTINUED = {
     "llama, linear": "pi",
     "internlm3, dynamic NTK": "dynamic_ntk",
     "llama, Llama 3": "llama3",
-    "exaone4, Llama 3": "llama3",
+    "apertus, Llama 3": "llama3",
     "qwen3, YaRN": "yarn",
     "gpt_oss, YaRN": "yarn",
     "deepseek_v3, YaRN": "yarn",
@@ -131,22 +131,42 @@ def test_what_does_not_go_on(case: str) -> None:
         extend(model, method, factor=2.0, **given)
 
 
+NOT_REACHED = {
+    "falcon, ALiBi": ("yarn", "uses no rotary positions"),
+    "phi3": ("yarn", "does not take yarn"),
+    "granite_swa": ("yarn", "of their own"),
+    "ministral": ("yarn", "no layer of"),
+    "mistral, all layers slide": ("yarn", "no layer of"),
+    # The layers that see all have no rope.
+    "afmoe": ("yarn", "only in layers that see a window"),
+    "cohere2": ("yarn", "only in layers that see a window"),
+    "exaone4, Llama 3": ("llama3", "only in layers that see a window"),
+    "llama4_text": ("yarn", "only in layers that see a window"),
+}
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["falcon, ALiBi", "phi3", "granite_swa"])
+@pytest.mark.parametrize("name", NOT_REACHED)
 def test_what_an_extension_would_not_reach(name: str, tmp_path: Path) -> None:
-    says = {
-        "falcon, ALiBi": "uses no rotary positions",
-        "phi3": "does not take yarn",
-        "granite_swa": "of their own",
-    }
-    with pytest.raises(UsageError, match=says[name]):
-        save_extended(str(built(name, tmp_path / "base")), "yarn", tmp_path / "out", factor=2.0)
+    method, says = NOT_REACHED[name]
+    with pytest.raises(UsageError, match=says):
+        save_extended(str(built(name, tmp_path / "base")), method, tmp_path / "out", factor=2.0)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gemma2", "smollm3", "moshi"])
+def test_what_it_reaches_in_some_layers(name: str, tmp_path: Path) -> None:
+    """Beside layers with a window, or without rope."""
+    base = built(name, tmp_path / "base")
+    before, model = predictions(load(str(base)).model), load(str(base)).model
+    extend(model, "yarn", factor=2.0)
+    assert (predictions(model) - before).abs().max() > 1e-3
 
 
 def test_a_width_of_heads_that_follows_from_others(tmp_path: Path) -> None:
     """Mixtral and Mistral have head_dim = null, which transformers' formulas do not expect."""
-    model = tiny_model("mistral", head_dim=None)
+    model = tiny_model("mistral", head_dim=None, sliding_window=None)
     model.config.head_dim = None
     extend(model, "yarn", factor=2.0)
     assert type(model.config).from_dict(model.config.to_dict()).head_dim == 8

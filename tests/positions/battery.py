@@ -32,8 +32,8 @@ def _made(architecture: str, window: int) -> Any:
     return tiny_model(architecture, **({"sliding_window": window} if architecture == "mistral" else {}))
 
 
-def plain(architecture: str, *, window: int = 64) -> Any:
-    """A model of its own for each call. The sliding window of one of them is longer than the rows."""
+def plain(architecture: str, *, window: int = 128) -> Any:
+    """A model of its own for each call. The sliding window of one is longer than the rows and its trained length."""
     return copy.deepcopy(_made(architecture, window))
 
 

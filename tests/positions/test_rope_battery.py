@@ -50,8 +50,8 @@ every_method = pytest.mark.parametrize(
 )
 
 
-# With a sliding window that is shorter than the rows.
-plain = partial(battery.plain, window=16)
+# With a sliding window that is shorter than the rows, and longer than the original length.
+plain = partial(battery.plain, window=40)
 
 
 def extended(method: str, architecture: str) -> tuple[Any, Extension]:

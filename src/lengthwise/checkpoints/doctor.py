@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,13 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
         notes.append(
             f"the configuration's BOS token is {own_bos}, the tokenizer's is {tokenizer.bos_token_id}"
         )
-    raw, rope = settings_of(resolved.source, "config.json"), ropes(text).get(None, {})
-    sections = (raw, raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {})
-    if LENGTH in rope and not any(each.get(LENGTH) for each in sections):
-        notes.append(f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}")
+    raw = settings_of(resolved.source, "config.json")
+    sections = [raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {}]
+    for layers, rope in ropes(text).items():
+        own = (raw, *sections, *(each.get(layers) or {} for each in sections))
+        if LENGTH in rope and not any(each.get(LENGTH) for each in own):
+            taken = f"{LENGTH} is not in config.json: taken is max_position_embeddings, {rope[LENGTH]:,}"
+            notes.append(taken + (f", in {layers} layers" if layers else ""))
     unlike, unobeyed = _of_its_file(name, text)
     faults += file_faults(resolved.source, text, tokenizer) + unlike
     notes += unobeyed + rounded + other_tokenizer(tokenizer, adapter)
@@ -166,7 +170,9 @@ def _of_its_file(name: str, text: Any) -> tuple[list[Fault], list[str]]:
 
 def _positions(base: Any, text: Any) -> list[str]:
     """Where positions come from, in words for each type of layer."""
-    if getattr(text, "alibi", False) or text.model_type in ("bloom", "mpt"):
+    # Any key of config.json is an attribute, and a field only where the class reads it.
+    has_alibi = "alibi" in inspect.signature(type(text)).parameters and text.alibi
+    if has_alibi or text.model_type in ("bloom", "mpt"):
         return ["ALiBi, a bias that grows with the distance"]
     found = {layer_type for _, _, layer_type in rotaries(base)}
     types = Counter[str](getattr(text, "layer_types", None) or ())
@@ -175,8 +181,13 @@ def _positions(base: Any, text: Any) -> list[str]:
         for layer_type, rope in ropes(text).items()
         if layer_type in found
     ]
-    without = sum(getattr(module, "use_rope", True) is False for module in base.modules())
+    # A layer may say it in several modules, and with numbers.
+    without = {
+        getattr(module, "layer_idx", module)
+        for module in base.modules()
+        if getattr(module, "use_rope", True) in (False, 0)
+    }
     if words:
-        return words + [f"none in {without} layers"] * (without > 0)
+        return words + [f"none in {len(without)} layers"] * bool(without)
     table = max_positions(base)
     return [f"a table of {table:,} positions" if table else "none that doctor knows: no rope, table or ALiBi"]

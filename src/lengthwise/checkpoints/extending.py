@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from lengthwise.checkpoints.attention_layers import scale_queries
 from lengthwise.checkpoints.extension import (
+    WHOLE,
     Extension,
     extended_layers,
     plan_extension,
@@ -24,10 +25,10 @@ from lengthwise.checkpoints.extension import (
     write_extension,
 )
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
-from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
+from lengthwise.checkpoints.position_limits import RECORD, far_layers, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
 from lengthwise.checkpoints.stored_weights import weight_files
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError, require
 from lengthwise.files import read_json
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
@@ -87,6 +88,13 @@ def extend(
         raise UsageError(
             f"{name or type(base).__name__} predicts the same wherever its tokens are: it uses no rotary positions",
             expected="a model with rotary positions (ALiBi has nothing to extend)",
+        )
+    far = far_layers(base.config, extension.original_length)
+    if extension.layer_type is None and len(far) < base.config.get_text_config().num_hidden_layers:
+        require(
+            positions_matter(base, far),
+            f"{name or type(base).__name__} has rotary positions only in layers that see a window or a chunk",
+            WHOLE,
         )
     config = copy.deepcopy(base.config)
     with quiet_transformers():

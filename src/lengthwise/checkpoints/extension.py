@@ -17,6 +17,7 @@ from lengthwise.checkpoints.position_limits import (
     RECORD,
     as_length,
     described,
+    far_layers,
     lost_ropes,
     ropes,
     trained_length,
@@ -29,6 +30,8 @@ from lengthwise.versions import NEWER, need_newer
 
 FULL_ATTENTION = "full_attention"
 """transformers' type of a layer that attends to the whole context."""
+WHOLE = "a model with rotary positions in the layers that see the whole context"
+"""What can be extended."""
 # Positions beyond are no exact float64.
 _LONGEST = 2**53
 _CONTINUED = {"linear": "pi", "dynamic": "dynamic_ntk", "yarn": "yarn", "llama3": "llama3"}
@@ -166,6 +169,8 @@ def plan_extension(
         f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
         f"0 to {last}",
     )
+    far = layer_type is not None or far_layers(text, extension.original_length)
+    require(bool(far), f"no layer of {name} sees more than a window or a chunk of its original length", WHOLE)
     # This also refuses options that do not fit the model (a list of the wrong length).
     frequencies, _ = extension.inverse_frequencies()
     # As a float: an infinite length is no whole number of tokens.
@@ -233,7 +238,7 @@ def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, An
         require(
             FULL_ATTENTION in rotated,
             f"{name} has rotary positions in layers of {', '.join(sorted(rotated))} alone",
-            "a model with rotary positions in the layers that see the whole context",
+            WHOLE,
         )
         layer_type = FULL_ATTENTION
         if lost := lost_ropes(text):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from lengthwise.checkpoints.hidden import (
     POSITION_TABLES,
     accepted,
+    decoder_of,
     first_position,
     position_tables,
     running,
@@ -148,11 +150,26 @@ def check_rope_values(config: Any, name: str) -> None:
 def sliding_layers(config: Any) -> list[int]:
     """Indices of the layers that see the last `sliding_window` tokens alone."""
     text = config.get_text_config()
-    if getattr(text, "sliding_window", None) is None:
+    # Moshi's caches have its window, and its masks none.
+    if getattr(text, "sliding_window", None) is None or text.model_type == "moshi":
         return []
     types = getattr(text, "layer_types", None)
+    # MiniMax slides in the layers that have softmax attention.
+    slides = "full_attention" if text.model_type == "minimax" else SLIDING
     # A model with a window and without types has it in all layers (Mistral).
-    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == SLIDING]
+    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == slides]
+
+
+def far_layers(config: Any, length: int) -> list[int]:
+    """Indices of the layers that see more than `length` tokens: no window or chunk ends before."""
+    text, local = config.get_text_config(), sliding_layers(config)
+    types = getattr(text, "layer_types", None) or ()
+    seen = [text.sliding_window if layer in local else None for layer in range(text.num_hidden_layers)]
+    for layer, kind in enumerate(types):
+        seen[layer] = (
+            getattr(text, "attention_chunk_size", None) if kind == "chunked_attention" else seen[layer]
+        )
+    return [layer for layer, tokens in enumerate(seen) if tokens is None or tokens > length]
 
 
 def frequency_names(layer_type: str | None) -> tuple[str, str]:
@@ -169,8 +186,8 @@ def trained_length(config: Any) -> int | None:
     if record := getattr(config, RECORD, None):
         return int(record["original_length"])
     settings = ropes(config).values()
-    # Beside a scaling, transformers prefers the key at the top.
-    scaled = any(rope.get("rope_type", "default") != "default" for rope in settings)
+    # Beside a scaling, transformers prefers the key at the top, but for rope by type of layer.
+    scaled = ropes(config).get(None, {}).get("rope_type", "default") != "default"
     top = [getattr(config, LENGTH, None)] if scaled else []
     lengths = [
         *top,
@@ -280,23 +297,38 @@ def lost_ropes(config: Any) -> dict[str, Any]:
     }
 
 
-def positions_matter(base: Any) -> bool:
+def positions_matter(base: Any, layers: Collection[int] | None = None) -> bool:
     """Whether a gap in the positions of a text changes what a model predicts: not with ALiBi, nor without positions.
 
-    True of a model that cannot be asked: without weights, or that takes no position ids.
+    With `layers`, whether other rotations in these alone do. True of a model that cannot be asked: without weights,
+    or that takes no position ids, or whose layers are given no rotations.
     """
     embeddings = base.get_input_embeddings().weight
     if embeddings.is_meta or not accepted(base, position_ids=None):
         return True
     ids = torch.arange(6, device=embeddings.device)[None] % len(embeddings)
     follow, training = following_ropes(base), [module for module in base.modules() if module.training]
-    kept = frequencies_of(follow)
-    with torch.no_grad(), running(f"a {type(base).__name__}", ids.shape[1]):
-        logits = [
-            base.eval()(**view_arguments(base, ids, ids + first_position(base) + gap * (ids > 2))).logits
-            for gap in (0, 3)
-        ]
+    kept, logits, turned = frequencies_of(follow), list[Tensor](), list[bool]()
+    blocks = enumerate(getattr(decoder_of(base), "layers", ())) if layers is not None else ()
+
+    def turn(_: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        given = kwargs.get("position_embeddings")
+        parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+        turned.append(all(isinstance(each, Tensor) and each.shape[1:2] == ids.shape[1:] for each in parts))
+        if turned[-1]:
+            flipped = tuple(each.flip(1) for each in parts)
+            kwargs = kwargs | {"position_embeddings": flipped if isinstance(given, tuple) else flipped[0]}
+        return args, kwargs
+
+    with torch.no_grad(), running(f"a {type(base).__name__}", ids.shape[1]), ExitStack() as hooks:
+        for gap in (0, 3 if layers is None else 0):
+            positions = ids + first_position(base) + gap * (ids > 2)
+            logits.append(base.eval()(**view_arguments(base, ids, positions)).logits)
+            for index, block in blocks:
+                if index in (layers or ()):
+                    hooks.callback(block.register_forward_pre_hook(turn, with_kwargs=True).remove)
     for module in training:
         module.training = True
     set_frequencies(follow, kept)
-    return not torch.equal(*logits)
+    known = layers is None or (turned and all(turned))
+    return not (known and torch.equal(*logits))

@@ -329,6 +329,7 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
             warnings.filterwarnings("ignore", "Unexpected keyword arguments", UserWarning)
             # `lengthwise.checkpoints.variants` refuses other settings.
             warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+            warnings.filterwarnings("ignore", "`rope_scaling` is deprecated", FutureWarning)
             warnings.filterwarnings("ignore", "The following .*_pattern keys did not match")
             yield
     finally:

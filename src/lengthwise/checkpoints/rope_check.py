@@ -24,6 +24,7 @@ from lengthwise.checkpoints.position_limits import (
     impossible,
     lost_ropes,
     ropes,
+    trained_length,
 )
 from lengthwise.errors import UsageError, shown
 from lengthwise.machine import whole_tensor
@@ -89,11 +90,24 @@ def rope_faults(model: nn.Module) -> list[Fault]:
         if problem := impossible(rope):
             # Nothing can be compared with them.
             return [fault("impossible settings", problem, "write the settings of the checkpoint's authors")]
+        if inner := [key for key, value in rope.items() if isinstance(value, Mapping)]:
+            problem = (
+                f"a section of rope_parameters has sections of its own, which no code reads: {shown(inner)}"
+            )
+            fix = "write them into rope_parameters, one for each type of layer"
+            faults.append(fault(BY_KEY["rope_type"], problem, fix))
         factor = rope.get("factor") or 1
         if rope.get("rope_type", "default") == "default" and factor != 1:
             problem = f"rope_parameters have factor = {factor:g} and rope_type = default, which ignores it"
             fix = "name the method: rope_type = linear, yarn, ..."
             faults.append(fault(BY_KEY["rope_type"], problem, fix))
+        length, read = trained_length(text), as_length(getattr(text, "max_position_embeddings", None))
+        if rope.get("rope_type") == "dynamic" and length != read and not fixed_alpha(text, rope):
+            problem = (
+                f"the original length is {length}, and dynamic begins at max_position_embeddings, {read}"
+            )
+            fix = "write the original length as max_position_embeddings"
+            faults.append(fault(BY_KEY[LENGTH], problem, fix))
     for path, module, layer_type in rotaries(model):
         own = getattr(module, "config", text)
         # A part of a model may have a configuration of another class, with a rope of its own.
@@ -270,7 +284,7 @@ def unread_keys(base: Any) -> list[str]:
     # transformers puts it there for every class, and names it among these.
     known.discard("partial_rotary_factor")
     own, found = inspect.getsource(inspect.getmodule(type(base)) or type(base)), list[str]()
-    for rope in ropes(text).values():
+    for layers, rope in ropes(text).items():
         kind = rope.get("rope_type", "default")
         if kind.startswith("lengthwise_"):
             continue
@@ -281,7 +295,12 @@ def unread_keys(base: Any) -> list[str]:
             if key not in known
             and (key, value) != ("partial_rotary_factor", 1)
             and f'"{key}"' not in own
-            and (f'"{key}"' not in method or _overruled(key, rope))
+            and (
+                f'"{key}"' not in method
+                or _overruled(key, rope)
+                # YaRN of transformers 5.23 looks for truncate, which is true by default, beside the types of layers.
+                or (layers is not None and not value and f'config.rope_parameters.get("{key}"' in method)
+            )
         ]
     return list(dict.fromkeys(found))
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.position_limits import LENGTH, described, ropes
+from lengthwise.checkpoints.position_limits import LENGTH, RECORD, described, ropes
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
     checkpoint_file,
@@ -31,8 +32,23 @@ from lengthwise.errors import shown
 from lengthwise.files import read_json
 from lengthwise.text.tokens import added_tokens
 
-_TELLING = "rope|rotary|theta|window|position|yarn|context|quant|compress"
-"""Keys that are named wherever no code reads them: of positions, and of how weights are stored."""
+_TELLING = (
+    "rope|rotary|theta|window|position|yarn|context|quant|compress|(?<!offset_)alibi|nope|chunk|layer_types"
+    "|local_att|softcap|logits?_scal|(attention|embedding|logits?|residual)_multiplier"
+)
+"""Keys that are named wherever no code reads them: of positions, of factors and caps, and of how weights are stored.
+
+Every BLOOM has an offset_alibi that nothing reads.
+"""
+_OF_ROPE = {"rope_theta", "rope_scaling", "partial_rotary_factor", LENGTH}
+"""Keys that transformers takes in every class that has rope_parameters."""
+_ALWAYS: dict[str, dict[str, Any]] = {
+    "mpt": {
+        "alibi": True, "alibi_bias_max": 8, "prefix_lm": False, "attn_type": "multihead_attention", "qk_ln": False,
+        "logit_scale": None,
+    },
+}  # fmt: skip
+"""By type of model: what transformers (5.23) makes every one with, whatever config.json says, or its attn_config."""
 _CLOSE = 0.85
 """From which likeness on (difflib's ratio) an unread key is taken for a misspelt one."""
 
@@ -61,9 +77,13 @@ def _from_source(source: str) -> ResolvedModel:
 
 def settings_of(source: str | None, file: str) -> dict[str, Any]:
     """What a file of a model says of its text part, as it is written: transformers passes over keys."""
-    found = None if source is None else _from_source(source).file(file)
-    raw = {} if found is None else read_json(found, expected="settings")
+    raw = _whole_file(source, file)
     return raw.get("text_config") or raw
+
+
+def _whole_file(source: str | None, file: str) -> dict[str, Any]:
+    found = None if source is None else _from_source(source).file(file)
+    return {} if found is None else read_json(found, expected="settings")
 
 
 def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
@@ -74,17 +94,27 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
     text: Any = base.config.get_text_config()
     homes = {each.__module__ for each in (*type(text).__mro__, *type(base).__mro__)}
     homes = {each for each in homes if each.startswith("transformers.models.")}
-    homes |= {PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__}
-    words = {word for home in homes for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
-    fields = {
-        *inspect.signature(type(text)).parameters,
-        "rope_theta",
-        "rope_scaling",
-        "quantization_config",
-        LENGTH,
-    }
-    raw = settings_of(source, "config.json")
+    general = _words({PreTrainedConfig.__module__, ROPE_INIT_FUNCTIONS["yarn"].__module__})
+    # What transformers can read is no sign that this class does.
+    words = _words(homes) | {word for word in general if not re.search(_TELLING, word)}
+    fields = {*inspect.signature(type(text)).parameters, "quantization_config", "max_position_embeddings"}
+    fields |= _OF_ROPE if "rope_parameters" in fields else set()
+    whole, raw = _whole_file(source, "config.json"), settings_of(source, "config.json")
     found += _unknown(raw, fields, words, _TELLING, f"config.json has {{}}, which {name} does not read")
+    found += [
+        f"config.json has {key} = {shown(value)} outside text_config, where {name} does not read it."
+        for key, value in (whole if raw is not whole else {}).items()
+        if value and re.search(_TELLING, key) and raw.get(key) != value
+        if key not in inspect.signature(type(base.config)).parameters and key != "quantization_config"
+        if key in fields or key not in words
+    ]
+    written = {**raw, **(raw.get("attn_config") or {})}
+    found += [
+        f"config.json has {key} = {shown(written[key])}, which {name} does not read."
+        for key, made in _ALWAYS.get(text.model_type, {}).items()
+        # Those of positions are faults.
+        if "alibi" not in key and written.get(key) not in (None, made)
+    ]
     saved_as = next(iter(raw.get("architectures") or ()), name)
     if saved_as != name and CAUSAL.get(raw.get("model_type")) != saved_as and saved_as in CAUSAL.values():
         found.append(
@@ -108,6 +138,11 @@ def unread(base: Any, source: str | None, adapter: str | None) -> list[str]:
             if not any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in layers)
         ]
     return found
+
+
+def _words(modules: set[str]) -> set[str]:
+    """All words in the sources of these modules."""
+    return {word for home in modules for word in re.findall(r"\w+", inspect.getsource(sys.modules[home]))}
 
 
 def rounded_weights(model: Any, source: str | None) -> list[str]:
@@ -166,34 +201,51 @@ def _unknown(
         said = problem.format(f"{key} = {shown(value)}")
         if near := difflib.get_close_matches(key, fields, n=1, cutoff=_CLOSE):
             found.append(f"{said}. Did you mean {near[0]}?")
-        elif value and re.search(about, key):
+        elif (value and re.search(about, key)) or (value is False and re.fullmatch("use_(rope|rotary)", key)):
             found.append(f"{said}.")
     return found
 
 
 def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
     """Settings of positions in config.json that transformers did not take: of two places it reads one."""
-    rope, faults, made = ropes(text).get(None, {}), list[Fault](), _settings(text)
-    given = [(LENGTH, (None, LENGTH), raw.get(LENGTH))] if LENGTH in rope else []
-    # Models with rope by type of layer read older sections in ways of their own.
-    for section in ("rope_parameters", "rope_scaling") if rope else ():
-        for key, value in (raw.get(section) or {}).items():
-            name = "rope_type" if key == "type" else key
-            # A model's own name of a type ("su") is translated.
-            beside = (raw.get(section) or {}).get("rope_type") if key == "type" else None
-            known = beside not in (None, value, "default") and value in ROPE_INIT_FUNCTIONS
-            translated = name == "rope_type" and (
-                value == "default" or rope.get(name, "default") != "default"
-            )
-            if known or not translated:
-                given.append((f"{section}.{key}", (None, name), value))
-    for place, which, value in [*given, *_meant_at_the_top(raw, text)]:
+    by_type, faults, made = ropes(text), list[Fault](), _settings(text)
+    made |= {(None, key): value for key, value in _ALWAYS.get(text.model_type, {}).items() if "alibi" in key}
+    given = [(LENGTH, (layers, LENGTH), raw.get(LENGTH)) for layers in by_type if LENGTH in by_type[layers]]
+    for section in ("rope_parameters", "rope_scaling"):
+        for layers, rope in ropes(SimpleNamespace(rope_parameters=raw.get(section))).items():
+            # A model with rope by type of layer reads a section without types in a way of its own.
+            for key, value in rope.items() if layers in by_type else ():
+                name = "rope_type" if key == "type" else key
+                # A model's own name of a type ("su") is translated.
+                beside = rope.get("rope_type") if key == "type" else None
+                known = beside not in (None, value, "default") and value in ROPE_INIT_FUNCTIONS
+                translated = name == "rope_type" and (
+                    value == "default" or by_type[layers].get(name, "default") != "default"
+                )
+                if known or not translated:
+                    place = ".".join(filter(None, (section, layers, key)))
+                    given.append((place, (layers, name), value))
+    top = [*_meant_at_the_top(raw, text)]
+    # An extension may change the base.
+    if getattr(text, RECORD, None) is None:
+        # DBRX has its base in attn_config, where transformers 5 does not read it.
+        given += [
+            (f"attn_config.{key}", (None, key), value)
+            for key, value in (raw.get("attn_config") or {}).items()
+            if (None, key) in made and re.search("theta|alibi", key)
+        ]
+        if None in by_type and all(place != "rope_theta" for place, *_ in top):
+            # GPT-NeoX reads its own name of it alone.
+            top.append(("rope_theta", (None, "rope_theta"), raw.get("rope_theta")))
+    for place, which, value in [*given, *top]:
         if value is None or made.get(which) == value:
             continue
         layers, key = which
         of_layers = f" in {layers} layers" if layers else ""
         problem = f"config.json has {place} = {raw.get(place, value)}, and the model was made with {key} = "
         fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
+        if "alibi" in key:
+            fix = "serve the model with the code of its authors, and measure its URL"
         faults.append(fault(BY_KEY.get(key, f"wrong {key}"), f"{problem}{made.get(which)}{of_layers}", fix))
     sections = {
         key

@@ -1,6 +1,7 @@
 """Both sides of a comparison read what they read alone: their BOS, their ids; and what rounding gives each."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,21 @@ def test_sequential_goes_on_after_any_stop(stopped, tmp_path, monkeypatch):
     again = run_in_turn(spec, *subjects, out=place, resume=True)
     assert again.rows == whole.rows
     assert again.notes == whole.notes
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_what_replaces_a_sequential_run_reads_both_sides_again(in_turn, tmp_path):
+    text = str(texts_in(tmp_path / "text", 3, 900))
+    subjects = [
+        Subject(model=str(save_tiny_model(tmp_path / name, seed=seed)), text=text, split="all")
+        for seed, name in enumerate(("one", "two"))
+    ]
+    spec = Comparison(lengths=(128,), windows=2, side_b={"model": subjects[1].model})
+    place, again = tmp_path / "run", {"out": tmp_path / "run", "overwrite": True}
+    run_in_turn(spec, *subjects, out=place)
+    shutil.rmtree(tmp_path / "two")
+    save_tiny_model(tmp_path / "two", seed=2)
+    found = run_in_turn(spec, *subjects, **again) if in_turn else run(spec, subjects[0], **again)
+    assert (place / "a").exists() is (place / "b").exists() is in_turn
+    fresh = run_in_turn(spec, *subjects) if in_turn else run(spec, subjects[0])
+    assert found.rows == fresh.rows

@@ -106,6 +106,7 @@ class Comparison(KeptPredictions):
         fail_above="difference",
         reads="either",
         second="side_b",
+        folders=("a", "b"),
         no_facts=("side_b",),
     )
 
@@ -270,7 +271,8 @@ def run_in_turn(measurement: Comparison, one: Subject, two: Subject, **where: An
     config = config_of(measurement, one)
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:
-        opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)
+        about = measurement.about
+        opened = RunFolder(where.pop("out"), kind=about.kind, config=config, writes=about.folders, **where)
     with opened as folder:
         if folder is not None and folder.finished:
             return folder.finished

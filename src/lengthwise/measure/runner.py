@@ -105,10 +105,9 @@ def run(
     if out is not None:
         from lengthwise.runs import RunFolder
 
-        config = given.config_of(measurement, spec)
-        opened = RunFolder(
-            out, kind=measurement.about.kind, config=config, resume=resume, overwrite=overwrite
-        )
+        config, about = given.config_of(measurement, spec), measurement.about
+        how: Any = {"writes": about.folders, "resume": resume, "overwrite": overwrite}
+        opened = RunFolder(out, kind=about.kind, config=config, **how)
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
         log.store = sharing

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 from tests.cli.small_runs import refused
+from tests.report import card_runs
 
 SIZES = ("--lengths", 96, "--windows", 3)
 EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
@@ -90,6 +93,27 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
     # A threshold that is crossed counts more than one that is not decided.
     undecided, crossed = ({"passed": state, "words": ""} for state in (None, False))
     assert gates.exit_code([undecided, crossed]) == THRESHOLD_CROSSED
+
+
+@pytest.mark.parametrize("floor", [0.3, 2.0])
+@pytest.mark.parametrize("gate", [gates.use, partial(gates.above, metric="difference")])
+@pytest.mark.parametrize("threshold", [0.01, 0.9])
+def test_no_threshold_is_decided_where_a_side_differs_from_itself(floor, gate, threshold):
+    assert gate(card_runs.compare(floor=floor), threshold=threshold)["passed"] is None
+    assert gate(card_runs.compare(), threshold=0.9)["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("values", "passed"),
+    [((9.0, None), None), ((None, 9.0), None), ((None, 11.0), False), ((9.0, 9.0), True)],
+)
+@pytest.mark.parametrize("metric", ["perplexity", "jeffreys", "difference"])
+def test_a_length_without_a_value_does_not_pass(metric, values, passed):
+    about: Any = {"model": "m", "task": metric, "metric": metric}
+    rows = [
+        Row(value=value, length=length, **about) for length, value in zip((128, 512), values, strict=True)
+    ]
+    assert gates.above(results_of(*rows), metric, 10.0)["passed"] is passed
 
 
 def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):

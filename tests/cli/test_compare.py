@@ -125,6 +125,9 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
         message = refused(lengthwise("difference", "a", "b", option))
         assert option.partition("=")[0] in message
         assert "fix: leave it out" in message
+    Path("link").symlink_to("a")
+    for same in ("a", "./a", "link", "b=a"):
+        refused(lengthwise("difference", "a", same, "--fail-above", 1), 2, "given twice")
     apart = lengthwise("difference", "a", "b", "--json").json
     assert lengthwise("difference", "a", "b", "--fail-above", 1e-6).code == 4
     # Random models use nothing that is far back, so there is nothing to lose.

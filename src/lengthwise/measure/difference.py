@@ -147,12 +147,9 @@ def difference_of_runs(
     """
     labelled = [named_run(path) for path in paths]
     given = [path for _, path in labelled]
+    check_different(given)
     folders = {path.resolve(): path for path in given}
     labels = {path.resolve(): label for label, path in labelled if label}
-    if len(folders) < len(given):
-        raise UsageError(
-            f"a run is given twice: {', '.join(map(str, given))}", expected="different run folders"
-        )
     base = next(iter(folders), None)
     if reference is not None:
         own = next((path for label, path in labelled if label == str(reference)), None)
@@ -202,6 +199,14 @@ def difference_of_runs(
         rows=plain + differences,
         notes=[*_notes(differences, units[0]), *_of_lm_eval([*read.values()])],
     )
+
+
+def check_different(folders: Sequence[Path]) -> None:
+    """Raise UsageError if two paths are one run folder."""
+    if len({path.resolve() for path in folders}) < len(folders):
+        raise UsageError(
+            f"a run is given twice: {', '.join(map(str, folders))}", expected="different run folders"
+        )
 
 
 def _of_lm_eval(runs: Sequence[Results]) -> list[str]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, require_kind
+from lengthwise.files import named_path
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
-from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
+from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked, kind_of
 from lengthwise.text import Corpus, MoreText, TokenDocuments, as_corpus, token_parts
 
 if TYPE_CHECKING:
@@ -171,11 +172,30 @@ def check_second(
             raise UsageError(
                 f"{kind} is of two sides, and one is given", fix=f"give run other=..., or {name}"
             )
-        if not in_memory and second_subject(measurement, subject) == subject:
+        second = second_subject(measurement, subject)
+        if not in_memory and second is not None and _by_place(second) == _by_place(subject):
             raise UsageError(
                 "both sides are the same in everything",
                 expected="another model, or a setting of one side, as in --b dtype=float32",
             )
+
+
+def _by_place(subject: Subject) -> Subject:
+    """The subject with its files by their places: one folder may be written in several ways."""
+    found = {}
+    for name in ("model", "adapter", "tokenizer"):
+        value = getattr(subject, name)
+        if value is not None and (path := local_place(value)) is not None:
+            found[name] = f"{kind_of(value)} {path}"
+    return subject.model_copy(update=found)
+
+
+def local_place(name: str) -> Path | None:
+    """The resolved file or folder that a model, adapter or tokenizer is read from; None of any other."""
+    from lengthwise.checkpoints.embedded_models import EMBEDDED
+
+    path = named_path(name.removeprefix("llama.cpp:"), what="the model")
+    return path.resolve() if name not in EMBEDDED and path.exists() else None
 
 
 def name_of(measurement: Measurement, subject: Subject) -> str:

@@ -8,15 +8,20 @@ comparison): the name of a model, which is loaded as the first one is, or a side
 from __future__ import annotations
 
 import contextlib
+import glob
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, require_kind
-from lengthwise.files import named_path
+from lengthwise.files import named_path, sampled_hash
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
 from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked, kind_of
 from lengthwise.text import Corpus, MoreText, TokenDocuments, as_corpus, token_parts
+
+_READ = ("*.safetensors", "*model*.bin", "*.model", "*config.json", "*token*", "vocab*", "merges*", "chat_*")
+"""The files of a model folder that decide what it predicts."""
 
 if TYPE_CHECKING:
     from lengthwise.subjects import ModelLike, Predictor
@@ -101,12 +106,19 @@ def is_spread(model: object) -> bool:
 
 
 def fingerprints_of(
-    model: object, other: object, text: TextLike | TokenDocuments | None
+    measurement: Measurement,
+    spec: Subject,
+    model: object,
+    other: object,
+    text: TextLike | TokenDocuments | None,
 ) -> dict[str, dict[str, Any]]:
-    """The fingerprints of what is given as objects, which a name cannot tell apart; of a text in memory, too."""
+    """What tells without reading anything whether a finished run is of these models and this text.
+
+    The fingerprints of what is given as objects; of what is named, those of its files, if they are here.
+    """
     from lengthwise.subjects import as_model
 
-    found = {}
+    found = files_of(measurement, spec, model, other)
     for name, one in (("model", model), ("second model", None if other is model else other)):
         if one is not None and not isinstance(one, Subject | str | Path) and not is_spread(one):
             given: Any = one
@@ -115,6 +127,35 @@ def fingerprints_of(
         found["text"] = {"corpus": text.corpus_fingerprint}
     elif text is not None and not isinstance(text, str | Path):
         found["text"] = {"corpus": as_corpus(text).fingerprint}
+    elif measurement.reads is not None and local_place(spec.text) is not None:
+        found["text"] = {"corpus": as_corpus(spec.text, **spec.of_text()).fingerprint}
+    return found
+
+
+def files_of(
+    measurement: Measurement, spec: Subject, model: object, other: object
+) -> dict[str, dict[str, Any]]:
+    """The hash of the files of each model that is named, and is here."""
+    named: dict[str, Subject | None] = {}
+    if isinstance(model, Subject | str | Path):
+        named["model"] = spec
+    named["second model"] = second_subject(measurement, spec)
+    if isinstance(other, str | Path):
+        named["second model"] = Subject(model=str(other))
+    files = {name: _files_of(one) for name, one in named.items() if one is not None}
+    return {name: {"files": sampled_hash(some)} for name, some in files.items() if some}
+
+
+def _files_of(subject: Subject) -> list[Path]:
+    """The local files that a model, its adapter and its tokenizer are read from."""
+    found: list[Path] = []
+    for name in (subject.model, subject.adapter, subject.tokenizer):
+        if name is None or (place := local_place(name)) is None:
+            continue
+        # Of a file in parts all of them.
+        parts = re.sub(r"-\d{5}-of-", "-*-of-", glob.escape(place.name))
+        folder, patterns = (place, _READ) if place.is_dir() else (place.parent, (parts,))
+        found += sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
     return found
 
 

@@ -1,7 +1,9 @@
 """Both sides of a comparison read what they read alone: their BOS, their ids; and what rounding gives each."""
 
+import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,48 @@ def test_other_ids_of_the_raw_text_are_refused_in_both_directions(other: Any) ->
     for pair in ((tokenizer(), other), (other, tokenizer())):
         with pytest.raises(UsageError, match=r"other (ids|special tokens)"):
             run(SPEC, sides(*pair)[0], texts, other=sides(*pair)[1])
+
+
+@pytest.mark.parametrize("place", ["late", "in a later document", "in one of many", "in the last"])
+@pytest.mark.parametrize("tokens", [False, True], ids=["text", "tokens"])
+def test_other_ids_are_found_in_every_document_that_gives_a_window(place: str, tokens: bool) -> None:
+    """And not where no window is from."""
+    texts = [tiny_text(900, seed=seed) for seed in range(12)]
+    if place == "late":
+        texts = [
+            text[:20_500] + text[20_500:].title() for text in (tiny_text(8000, seed=s) for s in range(4))
+        ]
+    else:
+        changed = {"in a later document": range(8, 12), "in one of many": [5], "in the last": [11]}[place]
+        texts = [text.title() if index in changed else text for index, text in enumerate(texts)]
+    spec = Comparison(lengths=(128,), windows=12)
+    lower = normalizers.Replace("T", "U") if tokens else normalizers.Lowercase()
+    for one, other in itertools.permutations((tokenizer(), tokenizer(normalizer=lower))):
+        given = tokenize(as_corpus(texts), tokenizer()) if tokens else texts
+        if tokens:
+            # As tokens of no tokenizer that is known.
+            given = replace(given, tokenizer_fingerprint="")
+        with pytest.raises(UsageError, match="other ids"):
+            run(spec, sides(one, one)[0], given, other=sides(other, other)[1])
+    short = [*(text.lower() for text in texts), "The King And The Queen."]
+    a, b = sides(tokenizer(), tokenizer(normalizer=normalizers.Lowercase()))
+    assert run(spec, a, short, other=b).records
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (3, 0), (5, 1)])
+def test_software_that_makes_other_ids_of_any_window_is_refused(place: tuple[int, int]) -> None:
+    texts = [tiny_text(900, seed=seed) for seed in range(6)]
+    a, b = sides(tokenizer(), tokenizer())
+    spec = Comparison(lengths=(128, 256), windows=6).resolved(a, b)
+    items = spec.items(a, (None, tokenize(as_corpus(texts), a.tokenizer)), b)
+    spec.check_models(a, b, items)
+    index, half = place
+    longest = [item for item in items if item.longest == 256]
+    wrong = a.tokenizer.decode(longest[index].content[half, 100:110])
+    plain = b.ids_of
+    b.ids_of = lambda text: plain(text.replace(wrong, "") if wrong in text else text)
+    with pytest.raises(UsageError, match="other ids"):
+        spec.check_models(a, b, items)
 
 
 @pytest.mark.parametrize("broken", ["A", "B"])

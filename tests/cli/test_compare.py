@@ -1,6 +1,7 @@
 """`compare A B`: sides and their keys, kept predictions, exit codes; `difference` of runs."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -149,6 +150,12 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
             assert kept[place] <= value + 1e-6
         else:
             assert kept[place] == pytest.approx(value, abs=1e-5), place
+    # Both logs lack a window.
+    for name in ("a", "b"):
+        shutil.copytree(name, f"{name}-cut")
+        log = Path(f"{name}-cut/samples.jsonl")
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    refused(lengthwise("difference", "a-cut", "b-cut", "--fail-above", 100), 2, "not that of the samples")
     # Finished sides are read, not repeated.
     assert (
         lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--resume").code == 0

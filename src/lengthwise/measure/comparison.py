@@ -27,7 +27,7 @@ from pydantic import Field
 
 from lengthwise.files import read_json
 from lengthwise.measure import pair_records
-from lengthwise.measure.difference import check_same_items, holm
+from lengthwise.measure.difference import check_numbers, check_same_items, holm
 from lengthwise.measure.given import check_second, config_of, fingerprints_of
 from lengthwise.measure.measurement import FEW, About, Item, Record, grouped, remarks_of
 from lengthwise.measure.repeated_windows import KeptPredictions, Layout, token_pieces
@@ -205,11 +205,13 @@ class Comparison(KeptPredictions):
 def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Comparison`, from the kept predictions of both sides.
 
-    UsageError unless both are of the same tokens and settings.
+    UsageError unless both are of the same tokens and settings, and the numbers of each are those of its samples.
     """
     from lengthwise.measure.distributions import read_kept
 
     check_same_items(a, b)
+    for side in (a, b):
+        check_numbers(side)
     settings = a.provenance["measurement"]
     given = {name: settings[name] for name in ("lengths", "windows", "decode")}
     cached_from = max(side.provenance["cached_from"] for side in (a, b))

@@ -128,6 +128,18 @@ def check_same_items(a: Results, b: Results, across: Sequence[str] = ()) -> None
                 raise UsageError(problem, fix=fix)
 
 
+def check_numbers(run: Results) -> None:
+    """Raise UsageError unless the numbers of a run are those of the samples that it has."""
+    kept = {row.place: row.value for row in run.rows}
+    measurement, records = measurement_of(run), list(run.records.values())
+    for row in measurement.rows(measurement.statistics(records), records):
+        value = kept.get(row.place)
+        if value is None or row.value is None or not math.isclose(value, row.value, rel_tol=1e-6):
+            raise other_version(
+                f"the numbers of {run.model_name}", f"{row.place[:2]} is not that of the samples"
+            )
+
+
 def difference_of_runs(
     paths: Sequence[Path | str], *, reference: Path | str | None = None, metrics: Sequence[str] = ()
 ) -> Results:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from lengthwise.runs import read_run
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import as_corpus, tokenize
+from lengthwise.text import as_corpus, load_corpus, tokenize
 from tests.readings import in_memory
 from tests.tiny_folders import texts_in, writing
 
@@ -197,6 +198,37 @@ def test_other_chat_templates_are_noted() -> None:
     for second, noted in ((one, False), (other, True)):
         notes = run(SPEC, sides(one, one)[0], TEXTS, other=sides(second, second)[1]).notes
         assert any("chat templates differ" in note for note in notes) is noted
+
+
+def named(a: str, b: str, text: str) -> tuple[Comparison, list[Subject]]:
+    spec = Comparison(lengths=(128,), windows=3, side_b={"model": b})
+    return spec, [Subject(model=each, text=text) for each in (a, b)]
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        lambda a, b, text: run(named(a, b, text)[0], named(a, b, text)[1][0]),
+        lambda a, b, text: run_in_turn(named(a, b, text)[0], *named(a, b, text)[1]),
+        lambda a, b, text: run(SPEC, a, load_corpus(text), other=b),
+    ],
+    ids=["at once", "in turn", "a corpus"],
+)
+@pytest.mark.parametrize(("name", "refused"), [("same", False), ("other", True)])
+def test_chats_of_which_two_templates_make_other_texts_are_refused(compared, name, refused, tmp_path):
+    """One text from two templates is compared."""
+    turn = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    templates = {"one": turn, "same": f"{{# The same. #}}{turn}", "other": turn.replace(": ", " says ")}
+    for own in ("one", name):
+        made = tiny_tokenizer()
+        made.chat_template = templates[own]
+        made.save_pretrained(save_tiny_model(tmp_path / own, max_position_embeddings=1024))
+    chats = [json.dumps({"text": [{"role": "user", "content": text}]}) for text in TEXTS]
+    (tmp_path / "chats.jsonl").write_text("\n".join(chats))
+    for a, b in itertools.permutations(str(tmp_path / each) for each in ("one", name)):
+        with pytest.raises(UsageError) if refused else nullcontext():
+            found = compared(a, b, str(tmp_path / "chats.jsonl"))
+            assert any("Both sides read the same text" in note for note in found.notes)
 
 
 def test_pieces_make_the_text() -> None:

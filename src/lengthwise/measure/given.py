@@ -95,6 +95,19 @@ def text_of(
     return text if isinstance(text, TokenDocuments) else as_corpus(text, **subject.of_text())
 
 
+def rendered(measurement: Measurement, text: Corpus, model: Predictor, other: Predictor) -> Corpus:
+    """The text as both models read it; UsageError where the templates of two sides make other texts of chats."""
+    found, second = text.rendered(other.tokenizer), measurement.about.second
+    of_two = second is not None and isinstance(getattr(measurement, second), Mapping) and other is not model
+    if text.chat and of_two and text.rendered(model.tokenizer).fingerprint != found.fingerprint:
+        raise UsageError(
+            "the chat templates of the two sides make other texts of the same chats",
+            expected="one text, which both sides read",
+            fix="give both sides one chat template, or a column of plain text (--text-field)",
+        )
+    return found
+
+
 def is_spread(model: object) -> bool:
     """Whether processes hold parts of the weights of a model that is given as an object."""
     from torch import nn

@@ -201,7 +201,7 @@ class _Prepared:
         self.measurement = measurement.resolved(model, other)
         self.documents, self.given_text = None, text
         if isinstance(text, Corpus):
-            self.text = text = text.rendered(other.tokenizer)
+            self.text = text = given.rendered(measurement, text, model, other)
         if text is None or measurement.reads == "questions":
             self.items = self.measurement.items(model, text, other)
         else:

@@ -273,11 +273,13 @@ class RunFolder:
     def _has_result(self) -> bool:
         """Whether anything was computed: a sample, a step, a row.
 
-        An interrupted start can leave results without rows and empty folders.
+        An interrupted start can leave results without rows and empty folders, here and in the runs of two sides.
         """
-        for name in set(self._ours).difference(_STARTED, ("results.json", "README.md")):
+        begun = (*_STARTED, "results.json", "README.md")
+        for name in set(self._ours).difference(begun):
             entry = self.path / name
-            if any(path.stat().st_size for path in (entry, *entry.rglob("*")) if path.is_file()):
+            files = (path for path in (entry, *entry.rglob("*")) if path.is_file() and path.name not in begun)
+            if any(path.stat().st_size for path in files):
                 return True
         file = self.path / "results.json"
         return file.exists() and bool(read_results(file).rows)

@@ -77,15 +77,17 @@ def above(results: Results, metric: str, threshold: float) -> dict[str, Any]:
     """
     from lengthwise.report.tables import row_estimate
 
-    rows = [row for row in results.rows if metric == "difference" or row.is_headline]
+    own = [
+        row for row in results.rows if row.metric == metric and (metric == "difference" or row.is_headline)
+    ]
     tolerances = {
         (row.length, row.position): row.value or 0.0
         for row in results.rows
         if row.metric == "tolerance" and metric == "difference"
     }
     crossed, within = [], []
-    for row in rows:
-        if row.metric != metric or row.value is None or row.value <= threshold:
+    for row in own:
+        if row.value is None or row.value <= threshold:
             continue
         tolerance = tolerances.get((row.length, row.position), tolerances.get((row.length, None), 0.0))
         where = (
@@ -93,9 +95,10 @@ def above(results: Results, metric: str, threshold: float) -> dict[str, Any]:
         )
         (crossed if row.value > tolerance else within).append(f"{where}: {row_estimate(row).text}")
     undecided = None
-    values = [row.value for row in rows if row.metric == metric]
-    if not values or None in values:
-        undecided = f"--fail-above {threshold:g}: there is no value of {metric}"
+    lacking = dict.fromkeys(str(row.length) for row in own if row.value is None)
+    if lacking or not own:
+        at = f" at {' and '.join(lacking)} tokens" if lacking else ""
+        undecided = f"--fail-above {threshold:g}: there is no value of {metric}{at}"
     if within:
         undecided = (
             f"--fail-above {threshold:g} is below what rounding gives here, up to {max(tolerances.values()):.2g} "

@@ -33,9 +33,9 @@ def check_same_ids(
         text = other.decode(document.ids[: ends[document.id]])
         if isinstance(corpus, Corpus):
             text = corpus.documents[document.id][: int(_ROOM * len(text))]
-        made = [encode([text], each)[0] for each in (one, other)]
-        if not np.array_equal(*made):
-            raise other_ids(*map(len, made))
+        ids, others = (encode([text], each)[0] for each in (one, other))
+        if not np.array_equal(ids, others):
+            raise other_ids(len(ids), len(others))
     added = [added_tokens(each) for each in (one, other)]
     plain = [
         (before if list(before) != [each.bos_token_id] else (), after)

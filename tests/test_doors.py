@@ -1,5 +1,6 @@
 """The public doors in Python: what would not be used is refused, and a run folder knows what it is of."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,23 @@ def test_a_finished_run_is_read_for_the_model_and_the_second_model_that_it_is_of
     run(KEYS, one, T, other=two, out=here / "other")
     with pytest.raises(UsageError, match="second model"):
         run(KEYS, one, T, other=(tiny_llama(seed=2), tokenizer), out=here / "other", resume=True)
+
+
+def test_a_finished_run_of_chats_is_read_for_the_chats_that_it_is_of(tmp_path: Path):
+    """As they are given, whatever a template makes of them."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    save_tiny_model(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    for name, texts in (("t", T), ("u", U)):
+        chats = [json.dumps({"messages": [{"role": "user", "content": each}]}) for each in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(chats))
+    one, other = (load_corpus(tmp_path / f"{name}.jsonl", text_field="messages") for name in "tu")
+    model = str(tmp_path / "m")
+    found = run(SPEC, model, one, out=tmp_path / "run")
+    assert numbers(run(SPEC, model, one, out=tmp_path / "run", resume=True)) == numbers(found)
+    with pytest.raises(UsageError, match="text"):
+        run(SPEC, model, other, out=tmp_path / "run", resume=True)
+    by_name = Subject(model=model, text=str(tmp_path / "t.jsonl"), text_field="messages")
+    run(SPEC, by_name, out=tmp_path / "named")
+    assert numbers(run(SPEC, by_name, out=tmp_path / "named", resume=True)) == numbers(found)

@@ -41,6 +41,26 @@ def test_a_start_interrupted_before_its_first_sample_puts_the_earlier_run_back(f
     assert contents(finished) == before
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_side_that_has_only_begun_is_no_result(tmp_path: Path, sampled: bool):
+    """A comparison of one side after the other has a run of each, which a kill leaves as it is."""
+    how: Any = {"kind": "compare", "config": {}, "writes": ("a", "b")}
+    path = tmp_path / "run"
+    with RunFolder(path, **how) as folder, RunFolder(path / "a", kind="ppl", config={}) as side:
+        side.samples.append("old", {"x": 1})
+        folder.write_results(some_results(1.0))
+    before = contents(path)
+    with pytest.raises(ZeroDivisionError), RunFolder(path, **how, overwrite=True):
+        assert not (path / "a").exists()
+        with RunFolder(path / "a", kind="ppl", config={}) as side:
+            side.check_inputs(INPUTS)
+            side.write_results(Results(kind="ppl", model_name="m", config={}, rows=[], partial=True))
+            if sampled:
+                side.samples.append("new", {"x": 1})
+        raise ZeroDivisionError
+    assert (contents(path) == before) is not sampled
+
+
 def test_a_failure_after_the_first_result_keeps_the_new_run(finished: Path):
     with pytest.raises(ZeroDivisionError), open_run(finished, overwrite=True) as folder:
         folder.samples.append("b", {"x": 2})

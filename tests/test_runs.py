@@ -186,3 +186,19 @@ def test_fingerprints_of_another_shape_are_named(content: str, tmp_path: Path) -
         (folder.path / "inputs.json").write_text(content)
         with pytest.raises(UsageError, match=r"inputs\.json"):
             folder.check_inputs({"model": {"weights": "a"}})
+
+
+def test_other_files_are_another_model_only_where_its_weights_are_not_read(tmp_path: Path) -> None:
+    """And what an earlier version did not record is not compared."""
+    weights, files = {"weights": "a"}, {"files": "f"}
+    with open_run(tmp_path / "old") as folder:
+        folder.check_inputs({"model": weights})
+        folder.check_inputs({"model": weights | files})
+        folder.check_inputs({"model": files}, all_of_them=False)
+    with open_run(tmp_path / "run") as folder:
+        folder.check_inputs({"model": weights | files})
+        folder.check_inputs({"model": weights | {"files": "g"}})
+        folder.check_inputs({"model": files}, all_of_them=False)
+        for changed, all_of_them in (({"files": "g"}, False), ({"weights": "b"} | files, True)):
+            with pytest.raises(UsageError, match="changed"):
+                folder.check_inputs({"model": changed}, all_of_them=all_of_them)

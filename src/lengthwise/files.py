@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,23 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file's content: about a second for a gigabyte."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+_BLOCKS, _BLOCK = 1024, 4096
+"""Blocks of a file that `sampled_hash` reads, and the bytes of each."""
+
+
+def sampled_hash(files: Iterable[Path]) -> str:
+    """A hash of the size of each file, and of evenly spaced blocks: milliseconds for a file of any size."""
+    made = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        made.update(f"{size}\n".encode())
+        with file.open("rb") as stream:
+            for index in range(_BLOCKS):
+                stream.seek(max(0, size - _BLOCK) * index // (_BLOCKS - 1))
+                made.update(stream.read(_BLOCK))
+    return made.hexdigest()[:32]
 
 
 SEAL = "complete.json"

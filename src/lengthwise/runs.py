@@ -58,7 +58,7 @@ class RunFolder:
         kind: the verb that writes it.
         config: resolved settings, plain values only.
         writes: names of files and folders that runs of this kind write besides the common ones.
-        resume: continue an unfinished run of the same settings (a finished one is only read).
+        resume: continue an unfinished run of the same settings; read a finished one.
         overwrite: replace the earlier run here, of the same kind. It is kept in `.earlier` until the new run has
             its first result, and put back if the new one fails before.
 
@@ -162,7 +162,8 @@ class RunFolder:
     def check_inputs(self, inputs: dict[str, dict[str, Any]], *, all_of_them: bool = True) -> None:
         """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; numbers may round otherwise.
 
-        Without `all_of_them` the run reads more than these. UsageError if the run to resume was begun with others.
+        Without `all_of_them` these are what is known without reading, of a run that is finished: then the files of a
+        model stand for it, if the run recorded them. UsageError if the run to resume was begun with others.
         """
         path = self.path / "inputs.json"
         if not path.exists():
@@ -171,14 +172,17 @@ class RunFolder:
             return
         before = read_inputs(self.path)
         for name, prints in inputs.items():
-            if lacking := [part for part in prints if part not in before.get(name, {})]:
+            known = before.get(name, {})
+            if lacking := [part for part in prints if part not in known and part != "files"]:
                 raise other_version(
                     f"the fingerprints of {self.path}", f"they have none of the {name}'s {lacking[0]}"
                 )
         changed = [
             f"{name}'s {part}"
             for name in ({**before, **inputs} if all_of_them else inputs)
-            for part in {**before.get(name, {}), **inputs.get(name, {})}
+            for part in ({**before.get(name, {}), **inputs.get(name, {})} if all_of_them else inputs[name])
+            # Other files may hold the same weights, which are compared where they are read.
+            if part != "files" or (not all_of_them and part in before.get(name, {}))
             if _changed(before.get(name, {}).get(part), inputs.get(name, {}).get(part))
         ]
         if changed:
@@ -269,11 +273,13 @@ class RunFolder:
     def _has_result(self) -> bool:
         """Whether anything was computed: a sample, a step, a row.
 
-        An interrupted start can leave results without rows and empty folders.
+        An interrupted start can leave results without rows and empty folders, here and in the runs of two sides.
         """
-        for name in set(self._ours).difference(_STARTED, ("results.json", "README.md")):
+        begun = (*_STARTED, "results.json", "README.md")
+        for name in set(self._ours).difference(begun):
             entry = self.path / name
-            if any(path.stat().st_size for path in (entry, *entry.rglob("*")) if path.is_file()):
+            files = (path for path in (entry, *entry.rglob("*")) if path.is_file() and path.name not in begun)
+            if any(path.stat().st_size for path in files):
                 return True
         file = self.path / "results.json"
         return file.exists() and bool(read_results(file).rows)

@@ -1,8 +1,11 @@
 """`compare A B`: sides and their keys, kept predictions, exit codes; `difference` of runs."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import Results, Row, parse_results
 from lengthwise.testing import save_tiny_model
 from tests.cli.small_runs import refused
+from tests.report import card_runs
 
 SIZES = ("--lengths", 96, "--windows", 3)
 EVICTS = ("cache=checks.lab.caches:forgets", "read=chunks=48")
@@ -92,6 +96,27 @@ def test_a_difference_within_rounding_is_not_decided(capsys: pytest.CaptureFixtu
     assert gates.exit_code([undecided, crossed]) == THRESHOLD_CROSSED
 
 
+@pytest.mark.parametrize("floor", [0.3, 2.0])
+@pytest.mark.parametrize("gate", [gates.use, partial(gates.above, metric="difference")])
+@pytest.mark.parametrize("threshold", [0.01, 0.9])
+def test_no_threshold_is_decided_where_a_side_differs_from_itself(floor, gate, threshold):
+    assert gate(card_runs.compare(floor=floor), threshold=threshold)["passed"] is None
+    assert gate(card_runs.compare(), threshold=0.9)["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("values", "passed"),
+    [((9.0, None), None), ((None, 9.0), None), ((None, 11.0), False), ((9.0, 9.0), True)],
+)
+@pytest.mark.parametrize("metric", ["perplexity", "jeffreys", "difference"])
+def test_a_length_without_a_value_does_not_pass(metric, values, passed):
+    about: Any = {"model": "m", "task": metric, "metric": metric}
+    rows = [
+        Row(value=value, length=length, **about) for length, value in zip((128, 512), values, strict=True)
+    ]
+    assert gates.above(results_of(*rows), metric, 10.0)["passed"] is passed
+
+
 def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
     both = lengthwise("compare", model, other, *text, *SIZES, "--json").json
     for name, which in (("a", model), ("b", other)):
@@ -101,6 +126,9 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
         message = refused(lengthwise("difference", "a", "b", option))
         assert option.partition("=")[0] in message
         assert "fix: leave it out" in message
+    Path("link").symlink_to("a")
+    for same in ("a", "./a", "link", "b=a"):
+        refused(lengthwise("difference", "a", same, "--fail-above", 1), 2, "given twice")
     apart = lengthwise("difference", "a", "b", "--json").json
     assert lengthwise("difference", "a", "b", "--fail-above", 1e-6).code == 4
     # Random models use nothing that is far back, so there is nothing to lose.
@@ -122,6 +150,12 @@ def test_kept_predictions_give_the_same_numbers(lengthwise, model, other, text):
             assert kept[place] <= value + 1e-6
         else:
             assert kept[place] == pytest.approx(value, abs=1e-5), place
+    # Both logs lack a window.
+    for name in ("a", "b"):
+        shutil.copytree(name, f"{name}-cut")
+        log = Path(f"{name}-cut/samples.jsonl")
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    refused(lengthwise("difference", "a-cut", "b-cut", "--fail-above", 100), 2, "not that of the samples")
     # Finished sides are read, not repeated.
     assert (
         lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--resume").code == 0

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import lengthwise as package
 from lengthwise.cli.main import VERBS, fitting, options_in, options_of
+from lengthwise.testing import save_tiny_model
 from tests.cli.small_runs import refused
 
 OWN = sorted({*VERBS} - {"reproduce"})
@@ -80,6 +82,14 @@ def test_card_does_not_tell_to_overwrite(lengthwise, model, text):
     assert lengthwise(*words, "--reference", 32).code == 0
     message = refused(lengthwise(*words, "--reference", 64), 2, "other settings", "another --out")
     assert "--overwrite" not in message
+    # Of another model under its name.
+    own = shutil.copytree(model, "own")
+    words = ("card", own, *words[2:-1], "other")
+    assert lengthwise(*words, "--reference", 32).code == 0
+    save_tiny_model(own, seed=1)
+    message = refused(lengthwise(*words, "--reference", 32), 2, "files changed", "another --out")
+    assert "--overwrite" not in message
+    words = ("card", model, *words[2:-1], "made")
     # Of samples that another version kept.
     results = Path("made/limit/results.json")
     results.write_text(json.dumps(json.loads(results.read_text()) | {"partial": True}))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lengthwise.testing import save_tiny_model, tiny_text
-from tests.cli.small_runs import VERBS
+from lengthwise.checkpoints.resolve import quiet_transformers
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text
+from tests.cli.small_runs import VERBS, refused
 from tests.tiny_folders import filled
 
 # The runner asks it before the first sample, whatever is measured: of one model, of two, and of questions.
@@ -20,6 +21,54 @@ RUNS["eval"] = ("needle_single", "--lengths", 400, "--depths", 0, "--samples", 2
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     return filled(tmp_path, texts=4, words=900, max_position_embeddings=1024)
+
+
+FINISHED: dict[str, tuple[Any, ...]] = {
+    **{verb: (verb, "model", *words) for verb, words in VERBS.items()},
+    "eval": ("eval", "model", *RUNS["eval"]),
+    "evaluator": ("longppl", "model", "--evaluator", "other", *VERBS["longppl"]),
+    "adapter": ("ppl", "model", "--adapter", "other", *VERBS["ppl"]),
+    "kept": ("compare", "model", "--lengths", 96, "--windows", 3),
+    "compare": ("compare", "model", "other", "--lengths", 96, "--windows", 3),
+    "in turn": ("compare", "model", "other", "--lengths", 96, "--windows", 3, "--sequential"),
+}
+"""Verbs with all but their text, in the folder of the models."""
+
+
+@pytest.mark.parametrize("case", FINISHED)
+def test_a_finished_run_is_read_for_the_files_that_it_is_of(lengthwise, own, monkeypatch, case):
+    monkeypatch.chdir(own)
+    if case == "adapter":
+        peft = pytest.importorskip("peft")
+        with quiet_transformers():
+            model = peft.get_peft_model(tiny_llama(), peft.LoraConfig(target_modules=["q_proj"]))
+            model.save_pretrained("other")
+    else:
+        save_tiny_model("other", seed=1, max_position_embeddings=1024)
+    command = (*FINISHED[case], "--text", "text", "--split", "all", "--out", "run")
+    assert lengthwise(*command).code == 0
+    before = files(own / "run")
+    # Neither a copy nor what no model is read from matters.
+    for name in ("model", "other", "text"):
+        shutil.move(name, f"kept-{name}")
+        shutil.copytree(f"kept-{name}", name)
+    Path("model/README.md").write_text("A model.")
+    assert lengthwise(*command, "--resume").code == 0
+    changed = [name for name in ("model", "other") if name in command]
+    for name in changed:
+        [weights] = Path(name).glob("*.safetensors")
+        *most, last = weights.read_bytes()
+        weights.write_bytes(bytes([*most, last ^ 1]))
+        refused(lengthwise(*command, "--resume"), 2, "files")
+        shutil.copytree(f"kept-{name}", name, dirs_exist_ok=True)
+    Path("text/0.txt").write_text(tiny_text(900, seed=99))
+    refused(lengthwise(*command, "--resume"), 2, "text")
+    shutil.rmtree("text")
+    assert lengthwise(*command, "--resume").code == 0, "what is gone cannot be compared"
+    for name in changed:
+        shutil.rmtree(name)
+    assert lengthwise(*command, "--resume").code == 0
+    assert files(own / "run") == before
 
 
 def interrupted(run: Path) -> dict[str, bytes]:

@@ -171,6 +171,11 @@ SIDES = {
     f"{COMPARE} --b cache=nowhere:cache": (3, "cannot be imported"),
     f"{COMPARE} --b cache=math": (2, "cache is 'math'"),
     f"{COMPARE} --b kv_cache=static --b cache=math:pi": (2, "each name a cache"),
+    **{
+        f"compare {{model}} {{model}}{same} {M64} {options}": (2, "both sides are the same")
+        for same in ("", "/", "/.", "/../model")
+        for options in ("", "--sequential", "--dry-run")
+    },
     "compare {model}": (2,),
     "compare {model} --out c --b read=decode": (2,),
 }

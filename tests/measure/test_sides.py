@@ -1,6 +1,10 @@
 """Both sides of a comparison read what they read alone: their BOS, their ids; and what rounding gives each."""
 
+import itertools
 import json
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from lengthwise.runs import read_run
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import as_corpus, tokenize
+from lengthwise.text import as_corpus, load_corpus, tokenize
 from tests.readings import in_memory
 from tests.tiny_folders import texts_in, writing
 
@@ -94,6 +98,48 @@ def test_other_ids_of_the_raw_text_are_refused_in_both_directions(other: Any) ->
             run(SPEC, sides(*pair)[0], texts, other=sides(*pair)[1])
 
 
+@pytest.mark.parametrize("place", ["late", "in a later document", "in one of many", "in the last"])
+@pytest.mark.parametrize("tokens", [False, True], ids=["text", "tokens"])
+def test_other_ids_are_found_in_every_document_that_gives_a_window(place: str, tokens: bool) -> None:
+    """And not where no window is from."""
+    texts = [tiny_text(900, seed=seed) for seed in range(12)]
+    if place == "late":
+        texts = [
+            text[:20_500] + text[20_500:].title() for text in (tiny_text(8000, seed=s) for s in range(4))
+        ]
+    else:
+        changed = {"in a later document": range(8, 12), "in one of many": [5], "in the last": [11]}[place]
+        texts = [text.title() if index in changed else text for index, text in enumerate(texts)]
+    spec = Comparison(lengths=(128,), windows=12)
+    lower = normalizers.Replace("T", "U") if tokens else normalizers.Lowercase()
+    for one, other in itertools.permutations((tokenizer(), tokenizer(normalizer=lower))):
+        given = tokenize(as_corpus(texts), tokenizer()) if tokens else texts
+        if tokens:
+            # As tokens of no tokenizer that is known.
+            given = replace(given, tokenizer_fingerprint="")
+        with pytest.raises(UsageError, match="other ids"):
+            run(spec, sides(one, one)[0], given, other=sides(other, other)[1])
+    short = [*(text.lower() for text in texts), "The King And The Queen."]
+    a, b = sides(tokenizer(), tokenizer(normalizer=normalizers.Lowercase()))
+    assert run(spec, a, short, other=b).records
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (3, 0), (5, 1)])
+def test_software_that_makes_other_ids_of_any_window_is_refused(place: tuple[int, int]) -> None:
+    texts = [tiny_text(900, seed=seed) for seed in range(6)]
+    a, b = sides(tokenizer(), tokenizer())
+    spec = Comparison(lengths=(128, 256), windows=6).resolved(a, b)
+    items = spec.items(a, (None, tokenize(as_corpus(texts), a.tokenizer)), b)
+    spec.check_models(a, b, items)
+    index, half = place
+    longest = [item for item in items if item.longest == 256]
+    wrong = a.tokenizer.decode(longest[index].content[half, 100:110])
+    plain = b.ids_of
+    b.ids_of = lambda text: plain(text.replace(wrong, "") if wrong in text else text)
+    with pytest.raises(UsageError, match="other ids"):
+        spec.check_models(a, b, items)
+
+
 @pytest.mark.parametrize("broken", ["A", "B"])
 def test_the_side_whose_logits_are_no_numbers_is_named(broken: str) -> None:
     models = sides(tokenizer(), tokenizer())
@@ -154,6 +200,37 @@ def test_other_chat_templates_are_noted() -> None:
         assert any("chat templates differ" in note for note in notes) is noted
 
 
+def named(a: str, b: str, text: str) -> tuple[Comparison, list[Subject]]:
+    spec = Comparison(lengths=(128,), windows=3, side_b={"model": b})
+    return spec, [Subject(model=each, text=text) for each in (a, b)]
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        lambda a, b, text: run(named(a, b, text)[0], named(a, b, text)[1][0]),
+        lambda a, b, text: run_in_turn(named(a, b, text)[0], *named(a, b, text)[1]),
+        lambda a, b, text: run(SPEC, a, load_corpus(text), other=b),
+    ],
+    ids=["at once", "in turn", "a corpus"],
+)
+@pytest.mark.parametrize(("name", "refused"), [("same", False), ("other", True)])
+def test_chats_of_which_two_templates_make_other_texts_are_refused(compared, name, refused, tmp_path):
+    """One text from two templates is compared."""
+    turn = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    templates = {"one": turn, "same": f"{{# The same. #}}{turn}", "other": turn.replace(": ", " says ")}
+    for own in ("one", name):
+        made = tiny_tokenizer()
+        made.chat_template = templates[own]
+        made.save_pretrained(save_tiny_model(tmp_path / own, max_position_embeddings=1024))
+    chats = [json.dumps({"text": [{"role": "user", "content": text}]}) for text in TEXTS]
+    (tmp_path / "chats.jsonl").write_text("\n".join(chats))
+    for a, b in itertools.permutations(str(tmp_path / each) for each in ("one", name)):
+        with pytest.raises(UsageError) if refused else nullcontext():
+            found = compared(a, b, str(tmp_path / "chats.jsonl"))
+            assert any("Both sides read the same text" in note for note in found.notes)
+
+
 def test_pieces_make_the_text() -> None:
     made, text = tiny_tokenizer(), "the king — café 猫 sees"
     assert "".join(token_pieces(made, made(text).input_ids)) == text
@@ -209,3 +286,21 @@ def test_sequential_goes_on_after_any_stop(stopped, tmp_path, monkeypatch):
     again = run_in_turn(spec, *subjects, out=place, resume=True)
     assert again.rows == whole.rows
     assert again.notes == whole.notes
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_what_replaces_a_sequential_run_reads_both_sides_again(in_turn, tmp_path):
+    text = str(texts_in(tmp_path / "text", 3, 900))
+    subjects = [
+        Subject(model=str(save_tiny_model(tmp_path / name, seed=seed)), text=text, split="all")
+        for seed, name in enumerate(("one", "two"))
+    ]
+    spec = Comparison(lengths=(128,), windows=2, side_b={"model": subjects[1].model})
+    place, again = tmp_path / "run", {"out": tmp_path / "run", "overwrite": True}
+    run_in_turn(spec, *subjects, out=place)
+    shutil.rmtree(tmp_path / "two")
+    save_tiny_model(tmp_path / "two", seed=2)
+    found = run_in_turn(spec, *subjects, **again) if in_turn else run(spec, subjects[0], **again)
+    assert (place / "a").exists() is (place / "b").exists() is in_turn
+    fresh = run_in_turn(spec, *subjects) if in_turn else run(spec, subjects[0])
+    assert found.rows == fresh.rows

@@ -17,6 +17,7 @@ from lengthwise.report.sentence import said
 from lengthwise.results import Results, read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from tests.report.card_runs import LEAST, LENGTH, OPEN, SOUND, USED, compare, limit
+from tests.tiny_folders import texts_in
 from tools.docs.cards import CARD, readme_card
 from tools.docs.kept_results import kept_run
 
@@ -78,6 +79,9 @@ def test_the_hub_reads_the_metadata() -> None:
 
 ELSEWHERE = limit(SOUND, USED)
 ELSEWHERE.provenance["text"] = {"corpus": "code", "corpus_fingerprint": "other"}
+UNKNOWN, SERVED = limit(), limit(served_from="org/m", served_model="m")
+for each in (UNKNOWN, SERVED):
+    each.provenance["weights"] = None
 LOOSE = replace(limit(SOUND, USED), config={"model": "m", "tolerance": 0.5})
 
 
@@ -91,6 +95,10 @@ LOOSE = replace(limit(SOUND, USED), config={"model": "m", "tolerance": 0.5})
         ([limit(), ELSEWHERE], [], "different texts"),
         ([limit(), LOOSE], [], "different settings"),
         ([limit()], [compare(weights="other")], "'m with a 4-bit cache' is of other weights"),
+        ([limit()], [compare(weights=None)], "of weights that are not known"),
+        ([UNKNOWN], [compare()], "of weights that are not known"),
+        ([UNKNOWN], [compare(weights=None)], "of weights that are not known"),
+        ([SERVED], [compare(weights=None, model={"served_from": "org/n"})], "of other weights"),
     ],
 )
 def test_runs_that_do_not_belong_together_are_refused(
@@ -100,6 +108,29 @@ def test_runs_that_do_not_belong_together_are_refused(
         card_of(limits, comparisons)
     assert error.value.expected
     assert error.value.fix
+
+
+def test_a_served_model_is_known_by_what_is_served() -> None:
+    assert len(card_of([SERVED], [compare(weights=None, model={"served_from": "org/m"})]).rows) == 2
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_card_has_the_costs_of_its_own_model_alone(in_turn: bool, tmp_path: Path) -> None:
+    """Whichever way both sides of a comparison were read."""
+    text = str(texts_in(tmp_path / "text", 4, 600))
+    one, other = (str(save_tiny_model(tmp_path / name, seed=seed)) for seed, name in enumerate("mn"))
+    small = ["--text", text, "--windows", "4"]
+    words = ["limit", one, *small, "--max-length", "256", "--reference", "32", "--out", str(tmp_path / "l")]
+    assert run(words) == 0
+    for model in (one, other):
+        out = f"{model}-compared"
+        how = [*small, "--b", "attn=eager", "--lengths", "96", "--out", out]
+        assert run(["compare", model, model, *how, *(["--sequential"] if in_turn else [])]) == 0
+        done = run(["card", str(tmp_path / "l"), out, "--out", f"{model}-card"])
+        assert done == (0 if model == one else 2)
+        assert Path(f"{model}-card").exists() is (model == one)
+    assert run(["card", f"{one}-compared", "--out", f"{one}-alone"]) == 0
+    assert "text, 4 documents" in Path(f"{one}-alone/card.md").read_text()
 
 
 @pytest.mark.parametrize(

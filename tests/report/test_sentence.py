@@ -109,3 +109,18 @@ def test_losses_that_are_printed_alike_are_neither_higher_nor_lower(losses, expe
     found = said(results_of(rows, "ppl"))
     assert found.sentence.endswith(f" nats per token{expected}")
     assert found.more == more
+
+
+@pytest.mark.parametrize(("perplexity", "said_of_it"), [(None, None), (54.5, "(perplexity 54.5")])
+def test_the_perplexity_is_that_of_the_length_of_the_loss(perplexity, said_of_it) -> None:
+    """It has no value where it overflows."""
+    about: Any = {"model": "m", "task": "perplexity"}
+    rows = [made.estimate(loss, 0.1, metric="loss", length=n, **about) for n, loss in ((64, 2.0), (128, 4.0))]
+    rows += [
+        Row(metric="perplexity", value=value, unit="ratio", length=n, **about)
+        for n, value in ((64, 7.4), (128, perplexity))
+    ]
+    found = said(results_of(rows, "ppl"))
+    assert ("(perplexity" in found.sentence) is (said_of_it is not None)
+    assert (said_of_it or "") in found.sentence
+    assert {row.length for row in found.numbers} == {128}

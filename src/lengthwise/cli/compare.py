@@ -15,7 +15,7 @@ from lengthwise.cli.output import print_judged, print_plan, print_prose, print_r
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_run
 from lengthwise.measure.comparison import Comparison, comparison_of_kept, run_in_turn
-from lengthwise.measure.difference import difference_of_runs
+from lengthwise.measure.difference import check_different, difference_of_runs
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.measure.runner import plan_run, run
 from lengthwise.results import Results
@@ -137,6 +137,7 @@ def difference(
                 f"kept predictions are compared as `lengthwise compare` does, which has no {' and no '.join(shaped)}",
                 fix=f"leave {'it' if len(shaped) == 1 else 'them'} out; --json gives all numbers",
             )
+        check_different([named_run(run)[1] for run in runs])
         found = comparison_of_kept(*pair)
         return print_judged(found, Output(as_json=as_json), limits, junit)
     if limits:

@@ -50,11 +50,19 @@ def limits(
     return found
 
 
-def _gate(option: str, what: str, crossed: list[str], undecided: str | None = None) -> dict[str, Any]:
+def _gate(
+    results: Results, option: str, what: str, crossed: list[str], undecided: str | None = None
+) -> dict[str, Any]:
     """What a threshold says of results, as `--json` has it; `passed` is None where it could not be decided.
 
-    `option` is the one that set it, with its value; `what` the threshold, `crossed` at these places.
+    `option` is the one that set it, with its value; `what` the threshold, `crossed` at these places. Where a side of
+    a comparison differs from itself, no threshold is decided.
     """
+    from lengthwise.report.comparison_evidence import evidence
+
+    seen = evidence(results.rows)
+    if seen is not None and seen.pattern in ("unstable", "undecided"):
+        crossed, undecided = [], f"a side differs from itself by {seen.size:.2g} nats per token"
     if crossed:
         return {"gate": option, "passed": False, "words": f"{what} at {'; '.join(crossed)}"}
     if undecided:
@@ -65,20 +73,21 @@ def _gate(option: str, what: str, crossed: list[str], undecided: str | None = No
 def above(results: Results, metric: str, threshold: float) -> dict[str, Any]:
     """`--fail-above`: the metric's value at any length, of `difference` in any bin of positions too.
 
-    A difference that is no more than rounding gives at its place is not decided.
+    A difference that is no more than rounding gives at its place is not decided, nor is a metric without a value.
     """
-    from lengthwise.report.comparison_evidence import evidence
     from lengthwise.report.tables import row_estimate
 
-    rows = [row for row in results.rows if metric == "difference" or row.is_headline]
+    own = [
+        row for row in results.rows if row.metric == metric and (metric == "difference" or row.is_headline)
+    ]
     tolerances = {
         (row.length, row.position): row.value or 0.0
         for row in results.rows
         if row.metric == "tolerance" and metric == "difference"
     }
     crossed, within = [], []
-    for row in rows:
-        if row.metric != metric or row.value is None or row.value <= threshold:
+    for row in own:
+        if row.value is None or row.value <= threshold:
             continue
         tolerance = tolerances.get((row.length, row.position), tolerances.get((row.length, None), 0.0))
         where = (
@@ -86,17 +95,18 @@ def above(results: Results, metric: str, threshold: float) -> dict[str, Any]:
         )
         (crossed if row.value > tolerance else within).append(f"{where}: {row_estimate(row).text}")
     undecided = None
-    if not any(row.metric == metric and row.value is not None for row in rows):
-        undecided = f"--fail-above {threshold:g}: there is no value of {metric}"
+    lacking = dict.fromkeys(str(row.length) for row in own if row.value is None)
+    if lacking or not own:
+        at = f" at {' and '.join(lacking)} tokens" if lacking else ""
+        undecided = f"--fail-above {threshold:g}: there is no value of {metric}{at}"
     if within:
         undecided = (
             f"--fail-above {threshold:g} is below what rounding gives here, up to {max(tolerances.values()):.2g} "
             f"({'; '.join(within)}): compare in float32, or give a greater threshold"
         )
-    seen = evidence(results.rows) if metric == "difference" else None
-    if seen is not None and seen.pattern in ("unstable", "undecided"):
-        crossed, undecided = [], f"a side differs from itself by {seen.size:.2g} nats per token"
-    return _gate(f"--fail-above {threshold:g}", f"{metric} is above {threshold:g}", crossed, undecided)
+    return _gate(
+        results, f"--fail-above {threshold:g}", f"{metric} is above {threshold:g}", crossed, undecided
+    )
 
 
 def use(results: Results, threshold: float) -> dict[str, Any]:
@@ -134,6 +144,7 @@ def use(results: Results, threshold: float) -> dict[str, Any]:
             f"--fail-use {threshold:g}: {reason}: read more documents (--windows), or a text that A can use"
         )
     return _gate(
+        results,
         f"--fail-use {threshold:g}",
         f"the benefit lost is above {percent(threshold, None)}",
         crossed,

@@ -25,9 +25,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from lengthwise.files import read_json
 from lengthwise.measure import pair_records
-from lengthwise.measure.difference import check_same_items, holm
-from lengthwise.measure.given import check_second, config_of
+from lengthwise.measure.difference import check_numbers, check_same_items, holm
+from lengthwise.measure.given import check_second, config_of, fingerprints_of
 from lengthwise.measure.measurement import FEW, About, Item, Record, grouped, remarks_of
 from lengthwise.measure.repeated_windows import KeptPredictions, Layout, token_pieces
 from lengthwise.measure.runner import run
@@ -106,6 +107,7 @@ class Comparison(KeptPredictions):
         fail_above="difference",
         reads="either",
         second="side_b",
+        folders=("a", "b"),
         no_facts=("side_b",),
     )
 
@@ -203,11 +205,13 @@ class Comparison(KeptPredictions):
 def comparison_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Comparison`, from the kept predictions of both sides.
 
-    UsageError unless both are of the same tokens and settings.
+    UsageError unless both are of the same tokens and settings, and the numbers of each are those of its samples.
     """
     from lengthwise.measure.distributions import read_kept
 
     check_same_items(a, b)
+    for side in (a, b):
+        check_numbers(side)
     settings = a.provenance["measurement"]
     given = {name: settings[name] for name in ("lengths", "windows", "decode")}
     cached_from = max(side.provenance["cached_from"] for side in (a, b))
@@ -270,10 +274,12 @@ def run_in_turn(measurement: Comparison, one: Subject, two: Subject, **where: An
     config = config_of(measurement, one)
     opened: Any = contextlib.nullcontext()
     if where.get("out") is not None:
-        opened = RunFolder(where.pop("out"), kind=measurement.about.kind, config=config, **where)
+        about = measurement.about
+        opened = RunFolder(where.pop("out"), kind=about.kind, config=config, writes=about.folders, **where)
     with opened as folder:
-        if folder is not None and folder.finished:
-            return folder.finished
+        if folder is not None and (finished := folder.finished):
+            folder.check_inputs(fingerprints_of(measurement, one, one, None, None), all_of_them=False)
+            return finished
         places = [None if folder is None else folder.path / name for name in "ab"]
         sides = [
             run(kept, side, out=place, resume=place is not None and place.exists())
@@ -282,5 +288,8 @@ def run_in_turn(measurement: Comparison, one: Subject, two: Subject, **where: An
         results = comparison_of_kept(*sides, tolerance=measurement.tolerance)
         results.config = config
         if folder is not None:
+            # As those of a run that reads both at once.
+            a, b = (read_json(folder.path / name / "inputs.json", expected="fingerprints") for name in "ab")
+            folder.check_inputs({**a, "second model": b["model"]})
             folder.write_results(results)
         return results

@@ -128,6 +128,18 @@ def check_same_items(a: Results, b: Results, across: Sequence[str] = ()) -> None
                 raise UsageError(problem, fix=fix)
 
 
+def check_numbers(run: Results) -> None:
+    """Raise UsageError unless the numbers of a run are those of the samples that it has."""
+    kept = {row.place: row.value for row in run.rows}
+    measurement, records = measurement_of(run), list(run.records.values())
+    for row in measurement.rows(measurement.statistics(records), records):
+        value = kept.get(row.place)
+        if value is None or row.value is None or not math.isclose(value, row.value, rel_tol=1e-6):
+            raise other_version(
+                f"the numbers of {run.model_name}", f"{row.place[:2]} is not that of the samples"
+            )
+
+
 def difference_of_runs(
     paths: Sequence[Path | str], *, reference: Path | str | None = None, metrics: Sequence[str] = ()
 ) -> Results:
@@ -147,12 +159,9 @@ def difference_of_runs(
     """
     labelled = [named_run(path) for path in paths]
     given = [path for _, path in labelled]
+    check_different(given)
     folders = {path.resolve(): path for path in given}
     labels = {path.resolve(): label for label, path in labelled if label}
-    if len(folders) < len(given):
-        raise UsageError(
-            f"a run is given twice: {', '.join(map(str, given))}", expected="different run folders"
-        )
     base = next(iter(folders), None)
     if reference is not None:
         own = next((path for label, path in labelled if label == str(reference)), None)
@@ -202,6 +211,14 @@ def difference_of_runs(
         rows=plain + differences,
         notes=[*_notes(differences, units[0]), *_of_lm_eval([*read.values()])],
     )
+
+
+def check_different(folders: Sequence[Path]) -> None:
+    """Raise UsageError if two paths are one run folder."""
+    if len({path.resolve() for path in folders}) < len(folders):
+        raise UsageError(
+            f"a run is given twice: {', '.join(map(str, folders))}", expected="different run folders"
+        )
 
 
 def _of_lm_eval(runs: Sequence[Results]) -> list[str]:

@@ -8,14 +8,20 @@ comparison): the name of a model, which is loaded as the first one is, or a side
 from __future__ import annotations
 
 import contextlib
+import glob
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, require_kind
+from lengthwise.files import named_path, sampled_hash
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
-from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked
+from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked, kind_of
 from lengthwise.text import Corpus, MoreText, TokenDocuments, as_corpus, token_parts
+
+_READ = ("*.safetensors", "*model*.bin", "*.model", "*config.json", "*token*", "vocab*", "merges*", "chat_*")
+"""The files of a model folder that decide what it predicts."""
 
 if TYPE_CHECKING:
     from lengthwise.subjects import ModelLike, Predictor
@@ -89,6 +95,19 @@ def text_of(
     return text if isinstance(text, TokenDocuments) else as_corpus(text, **subject.of_text())
 
 
+def rendered(measurement: Measurement, text: Corpus, model: Predictor, other: Predictor) -> Corpus:
+    """The text as both models read it; UsageError where the templates of two sides make other texts of chats."""
+    found, second = text.rendered(other.tokenizer), measurement.about.second
+    of_two = second is not None and isinstance(getattr(measurement, second), Mapping) and other is not model
+    if text.chat and of_two and text.rendered(model.tokenizer).fingerprint != found.fingerprint:
+        raise UsageError(
+            "the chat templates of the two sides make other texts of the same chats",
+            expected="one text, which both sides read",
+            fix="give both sides one chat template, or a column of plain text (--text-field)",
+        )
+    return found
+
+
 def is_spread(model: object) -> bool:
     """Whether processes hold parts of the weights of a model that is given as an object."""
     from torch import nn
@@ -100,12 +119,19 @@ def is_spread(model: object) -> bool:
 
 
 def fingerprints_of(
-    model: object, other: object, text: TextLike | TokenDocuments | None
+    measurement: Measurement,
+    spec: Subject,
+    model: object,
+    other: object,
+    text: TextLike | TokenDocuments | None,
 ) -> dict[str, dict[str, Any]]:
-    """The fingerprints of what is given as objects, which a name cannot tell apart; of a text in memory, too."""
+    """What tells without reading anything whether a finished run is of these models and this text.
+
+    The fingerprints of what is given as objects; of what is named, those of its files, if they are here.
+    """
     from lengthwise.subjects import as_model
 
-    found = {}
+    found = files_of(measurement, spec, model, other)
     for name, one in (("model", model), ("second model", None if other is model else other)):
         if one is not None and not isinstance(one, Subject | str | Path) and not is_spread(one):
             given: Any = one
@@ -114,6 +140,35 @@ def fingerprints_of(
         found["text"] = {"corpus": text.corpus_fingerprint}
     elif text is not None and not isinstance(text, str | Path):
         found["text"] = {"corpus": as_corpus(text).fingerprint}
+    elif measurement.reads is not None and local_place(spec.text) is not None:
+        found["text"] = {"corpus": as_corpus(spec.text, **spec.of_text()).fingerprint}
+    return found
+
+
+def files_of(
+    measurement: Measurement, spec: Subject, model: object, other: object
+) -> dict[str, dict[str, Any]]:
+    """The hash of the files of each model that is named, and is here."""
+    named: dict[str, Subject | None] = {}
+    if isinstance(model, Subject | str | Path):
+        named["model"] = spec
+    named["second model"] = second_subject(measurement, spec)
+    if isinstance(other, str | Path):
+        named["second model"] = Subject(model=str(other))
+    files = {name: _files_of(one) for name, one in named.items() if one is not None}
+    return {name: {"files": sampled_hash(some)} for name, some in files.items() if some}
+
+
+def _files_of(subject: Subject) -> list[Path]:
+    """The local files that a model, its adapter and its tokenizer are read from."""
+    found: list[Path] = []
+    for name in (subject.model, subject.adapter, subject.tokenizer):
+        if name is None or (place := local_place(name)) is None:
+            continue
+        # Of a file in parts all of them.
+        parts = re.sub(r"-\d{5}-of-", "-*-of-", glob.escape(place.name))
+        folder, patterns = (place, _READ) if place.is_dir() else (place.parent, (parts,))
+        found += sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
     return found
 
 
@@ -171,11 +226,30 @@ def check_second(
             raise UsageError(
                 f"{kind} is of two sides, and one is given", fix=f"give run other=..., or {name}"
             )
-        if not in_memory and second_subject(measurement, subject) == subject:
+        second = second_subject(measurement, subject)
+        if not in_memory and second is not None and _by_place(second) == _by_place(subject):
             raise UsageError(
                 "both sides are the same in everything",
                 expected="another model, or a setting of one side, as in --b dtype=float32",
             )
+
+
+def _by_place(subject: Subject) -> Subject:
+    """The subject with its files by their places: one folder may be written in several ways."""
+    found = {}
+    for name in ("model", "adapter", "tokenizer"):
+        value = getattr(subject, name)
+        if value is not None and (path := local_place(value)) is not None:
+            found[name] = f"{kind_of(value)} {path}"
+    return subject.model_copy(update=found)
+
+
+def local_place(name: str) -> Path | None:
+    """The resolved file or folder that a model, adapter or tokenizer is read from; None of any other."""
+    from lengthwise.checkpoints.embedded_models import EMBEDDED
+
+    path = named_path(name.removeprefix("llama.cpp:"), what="the model")
+    return path.resolve() if name not in EMBEDDED and path.exists() else None
 
 
 def name_of(measurement: Measurement, subject: Subject) -> str:

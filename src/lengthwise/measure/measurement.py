@@ -63,6 +63,8 @@ class About:
     """What the bootstrap resamples."""
     second: str | None = None
     """The field that says what the second model is: its name (None is the measured model), or a whole side."""
+    folders: tuple[str, ...] = ()
+    """Folders that it writes in its run folder: --overwrite replaces them too."""
     no_facts: tuple[str, ...] = ()
     """Fields that do not decide the numbers, besides `batch_size`; or only through the BOS id."""
 

@@ -260,7 +260,9 @@ def comparison_notes(records: Sequence[Record]) -> list[str]:
         f"window from token {record['start']} of {record['document']!r}, after {before!r}."
     ]
     if record["other_template"]:
-        found.append("The chat templates differ. compare reads plain text, so that this does not show here.")
+        found.append(
+            "The chat templates differ. Both sides read the same text, so that this does not show here."
+        )
     if record["bounded"]:
         found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
     return found

@@ -158,10 +158,10 @@ class KeptPredictions(WindowMeasurement):
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every pair at every length; UsageError if the tokenizers of both sides make other ids of the text."""
         corpus, text = text
-        if other is not model:
-            check_same_ids(model.tokenizer, other.tokenizer, corpus, text)
         layouts = self.layouts()
         stretches = self.sampled(text, 2 * layouts[max(layouts)].text)
+        if other is not model:
+            check_same_ids(model.tokenizer, other.tokenizer, corpus, text, stretches)
         found = []
         for length, index, stretch in self.by_size(stretches, layouts):
             about = {"content": layouts[length].sequences(stretch.ids), "length": length}
@@ -170,9 +170,10 @@ class KeptPredictions(WindowMeasurement):
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Raise UsageError unless the software of both sides makes the same ids of the windows' text."""
-        shortest = min(each.text for each in self.layouts().values())
-        for item in items[:3]:
-            text = model.tokenizer.decode(item.content[0, :shortest])
+        # They have the text of the shorter ones.
+        longest = [item for item in items if item.longest == max(self.layouts())]
+        for half in (half for item in longest for half in item.content[:, : self.layout_of([item]).text]):
+            text = model.tokenizer.decode(half)
             plain = list(model.tokenizer(text, add_special_tokens=False).input_ids)
             for side in (model, other):
                 if (made := side.ids_of(text)) != plain:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +58,7 @@ def run(
             `Subject` names, "books" without one.
         other: the second model of a measurement that has one, and whose settings name none.
         out: the run folder to write; without one nothing is written.
-        resume: continue the unfinished run in `out`; a finished one is read, not repeated.
+        resume: continue the unfinished run in `out`; a finished one of the same model and text is read, not repeated.
         overwrite: replace the run in `out`.
         log: where finished items are read from and appended to, in place of a run folder.
 
@@ -79,6 +80,7 @@ def run(
         from lengthwise.subjects import as_model, open_model
 
         with _ONE_AT_A_TIME:
+            files = {} if folder is None else given.files_of(measurement, spec, subject, other)
             content = given.text_of(measurement, spec, text)
             if isinstance(subject, Subject):
                 model, how = open_model(spec), spec
@@ -87,7 +89,7 @@ def run(
             second = given.open_second(measurement, model, how) if other is None else as_model(other)
             named = text is None or isinstance(text, str | Path)
             prepared = _Prepared(measurement, spec, content, model, second, cache=named, spread=spread)
-            return prepared.results(folder, log)
+            return prepared.results(folder, log, files)
 
     if log is not None:
         return measured(None, log)
@@ -105,16 +107,16 @@ def run(
     if out is not None:
         from lengthwise.runs import RunFolder
 
-        config = given.config_of(measurement, spec)
-        opened = RunFolder(
-            out, kind=measurement.about.kind, config=config, resume=resume, overwrite=overwrite
-        )
+        config, about = given.config_of(measurement, spec), measurement.about
+        how: Any = {"writes": about.folders, "resume": resume, "overwrite": overwrite}
+        opened = RunFolder(out, kind=about.kind, config=config, **how)
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
         log.store = sharing
         results = None if folder is None else folder.finished
         if folder is not None and results is not None:
-            folder.check_inputs(given.fingerprints_of(subject, other, text), all_of_them=False)
+            prints = given.fingerprints_of(measurement, spec, subject, other, text)
+            folder.check_inputs(prints, all_of_them=False)
         if store is not None:
             store.set("finished samples", json.dumps(log if results is None else None))
         results = results or measured(folder, log)
@@ -197,9 +199,9 @@ class _Prepared:
         self.models = [model] if other is model else [model, other]
         self.config = given.config_of(measurement, spec)
         self.measurement = measurement.resolved(model, other)
-        self.documents = None
+        self.documents, self.given_text = None, text
         if isinstance(text, Corpus):
-            self.text = text = text.rendered(other.tokenizer)
+            self.text = text = given.rendered(measurement, text, model, other)
         if text is None or measurement.reads == "questions":
             self.items = self.measurement.items(model, text, other)
         else:
@@ -219,9 +221,9 @@ class _Prepared:
                 check_chunk(each.path.chunk or 0, min(item.longest for item in self.items))
         self.measurement.check_models(self.model, self.other, self.items)
 
-    def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
+    def results(self, folder: RunFolder | None, log: SampleLog, files: Mapping[str, Any]) -> Results:
         """Score what the log lacks, and the results of all that it then has."""
-        self._check_inputs(folder)
+        self._check_inputs(folder, files)
         started = time.perf_counter()
 
         def summarised() -> Results:
@@ -242,18 +244,22 @@ class _Prepared:
             raise Interrupted(f"{done}; {where}", partial=partial, fix=fix) from error
         return summarised()
 
-    def _check_inputs(self, folder: RunFolder | None) -> None:
+    def _check_inputs(self, folder: RunFolder | None, files: Mapping[str, Any]) -> None:
         """Refuse a run folder that was begun with other weights or another text."""
         # Every process that holds a part of the weights takes part in the fingerprint.
         if folder is None and not self.spread:
             return
         prints = {"model": self.model.fingerprint()}
         if self.text is not None:
-            prints["text"] = {"corpus": self._text_facts["corpus_fingerprint"]}
+            # Of chats as they are given: what is given again is compared before any model renders it.
+            own = self.given_text
+            prints["text"] = {
+                "corpus": own.fingerprint if isinstance(own, Corpus) else own.corpus_fingerprint
+            }
         if self.other is not self.model:
             prints["second model"] = self.other.fingerprint()
         if folder is not None:
-            folder.check_inputs(prints)
+            folder.check_inputs({name: {**own, **files.get(name, {})} for name, own in prints.items()})
 
     def _score(self, log: SampleLog) -> None:
         """Read and score, in batches, the items that the log does not hold yet.

@@ -48,8 +48,13 @@ def write_card(paths: Sequence[Path | str], out: Path | str | None = None) -> tu
                 expected="a finished run of limit or compare",
                 fix="lengthwise limit MODEL --out RUN; --resume finishes a run",
             )
-        if (run.path / "inputs.json").is_file():
-            run.results.provenance["weights"] = read_inputs(run.path).get("model", {}).get("weights")
+        of = run.results.provenance
+        # Of a sequential comparison, what is known of its first side.
+        run.results.provenance = {**of.get("a", {}), **of}
+        for folder in (run.path, run.path / "a"):
+            if (folder / "inputs.json").is_file():
+                run.results.provenance["weights"] = read_inputs(folder).get("model", {}).get("weights")
+                break
     limits, comparisons = ([run for run in runs if run.results.kind == kind] for kind in ("limit", "compare"))
     card = card_of([run.results for run in limits], [run.results for run in comparisons])
     folder = card_folder((limits or comparisons)[-1].path / "card" if out is None else out)
@@ -122,14 +127,21 @@ def _check(limits: Sequence[Results], comparisons: Sequence[Results]) -> None:
                 expected="the same text, --tolerance and --share",
                 fix="measure one of them again",
             )
-    weights = [run.provenance.get("weights") for run in limits]
+    known = {_weights(run) for run in limits} - {None}
     for run in comparisons:
-        if weights and None not in weights and run.provenance.get("weights") not in (None, *weights):
+        if limits and (weights := _weights(run)) not in known:
+            what = "other weights than" if weights and known else "weights that are not known to be those of"
             raise UsageError(
-                f"the comparison {subject_of(run)!r} is of other weights than the runs of limit",
+                f"the comparison {subject_of(run)!r} is of {what} the runs of limit",
                 expected="a comparison whose first side is a model of the card",
                 fix="compare that model with what it is served as",
             )
+
+
+def _weights(run: Results) -> str | None:
+    """The fingerprint of the weights, or what a server says that it serves; None if neither is known."""
+    about = run.provenance.get("model", {})
+    return run.provenance.get("weights") or about.get("served_from") or about.get("served_model")
 
 
 def _name(run: Results) -> str:

@@ -187,10 +187,12 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
 
 
 def _perplexity(rows: Sequence[Row], _: Results) -> _Said:
-    curve, perplexities = curve_of(rows, "loss"), curve_of(rows, "perplexity")
+    curve = curve_of(rows, "loss")
     first, last, best = curve[0], curve[-1], min(curve, key=lambda row: row.value or 0.0)
+    # None where it overflows.
+    perplexities = [row for row in curve_of(rows, "perplexity") if row.length == last.length]
     text = f"at {last.length} tokens the loss is {row_text(last)} nats per token"
-    text += f" (perplexity {_value(perplexities[-1])})" if perplexities else ""
+    text += f" (perplexity {_value(perplexities[0])})" if perplexities else ""
     if first is not last:
         change = f"{(last.value or 0.0) - (first.value or 0.0):+.3f}"
         sign, size = change[0], change[1:]
@@ -199,7 +201,7 @@ def _perplexity(rows: Sequence[Row], _: Results) -> _Said:
         text += f" {first.length} tokens"
     # What is printed alike is not lower.
     more = [f"It is lowest at {best.length} tokens: {_value(best)}."] if _value(best) != _value(last) else []
-    return _Said(text, [last, *perplexities[-1:]], more)
+    return _Said(text, [last, *perplexities], more)
 
 
 def _longppl(rows: Sequence[Row], _: Results) -> _Said:

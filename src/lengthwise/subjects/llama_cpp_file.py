@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from gguf import GGUFReader
 
 from lengthwise.checkpoints.gguf_file import DIVISORS
 from lengthwise.checkpoints.llama_cpp_keys import passed_over
-
-_BLOCKS, _BLOCK = 1024, 4096
-"""Blocks of a file that a hash reads, and the bytes of each."""
+from lengthwise.files import sampled_hash
 
 
 def architecture(c: Any, model: Any) -> str:
@@ -45,15 +41,7 @@ def remarks(c: Any, model: Any, path: Path, rope_scaling: str | None) -> list[st
 
 def digest(c: Any, model: Any, path: Path) -> str:
     """A hash of the size of each part of a model, and of evenly spaced blocks."""
-    made = hashlib.sha256()
-    for file in _parts(c, model, path):
-        size = file.stat().st_size
-        made.update(f"{size}\n".encode())
-        with file.open("rb") as stream:
-            for start in np.linspace(0, max(0, size - _BLOCK), _BLOCKS, dtype=np.int64):
-                stream.seek(int(start))
-                made.update(stream.read(_BLOCK))
-    return made.hexdigest()[:32]
+    return sampled_hash(_parts(c, model, path))
 
 
 def _parts(c: Any, model: Any, path: Path) -> list[Path]:

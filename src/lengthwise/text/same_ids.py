@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from lengthwise.errors import UsageError
 from lengthwise.text.corpus import Corpus
-from lengthwise.text.tokens import TokenDocuments, added_tokens
+from lengthwise.text.tokens import TokenDocuments, added_tokens, encode
+from lengthwise.text.windows import Window
 
-_DOCUMENTS, _CHARACTERS = 8, 20_000
+_ROOM = 1.1
+"""So many times the characters of its tokens are read of a document: a tokenizer may leave some out."""
 
 
-def check_same_ids(one: Any, other: Any, corpus: Any, documents: TokenDocuments) -> None:
+def check_same_ids(
+    one: Any, other: Any, corpus: Any, documents: TokenDocuments, windows: Sequence[Window]
+) -> None:
     """Raise UsageError unless two tokenizers make the same ids of a text, and add no more than a BOS of their own.
 
-    `corpus` is the raw text, if there is one; `documents` are the text in tokens of the first.
+    Each document is read up to its last window. `corpus` is the raw text, if there is one; `documents` are the text
+    in tokens of the second.
     """
-    if isinstance(corpus, Corpus):
-        some = itertools.islice(corpus.documents.values(), _DOCUMENTS)
-        texts = [text[:_CHARACTERS] for text in some]
-    else:
-        texts = [one.decode(document.ids[: _CHARACTERS // 4]) for document in documents[:_DOCUMENTS]]
-    for text in texts:
-        made = [list(each(text, add_special_tokens=False).input_ids) for each in (one, other)]
-        if made[0] != made[1]:
-            raise other_ids(*map(len, made))
+    ends: dict[str, int] = {}
+    for window in windows:
+        ends[window.document_id] = max(ends.get(window.document_id, 0), window.start + len(window.ids))
+    for document in documents:
+        if document.id not in ends:
+            continue
+        text = other.decode(document.ids[: ends[document.id]])
+        if isinstance(corpus, Corpus):
+            text = corpus.documents[document.id][: int(_ROOM * len(text))]
+        ids, others = (encode([text], each)[0] for each in (one, other))
+        if not np.array_equal(ids, others):
+            raise other_ids(len(ids), len(others))
     added = [added_tokens(each) for each in (one, other)]
     plain = [
         (before if list(before) != [each.bos_token_id] else (), after)

@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
+from lengthwise.machine import process_count
 from lengthwise.training.collator import WindowDataset
 
 _FIELDS = make_dataclass(
@@ -51,7 +52,7 @@ def check_steps(args: Any, windows: WindowDataset, *, training: bool) -> None:
     own, when = windows.batch_size, "train" if training else "eval"
     size = getattr(args, name := f"per_device_{when}_batch_size")
     # Processes share a batch where it is split, and otherwise read one each.
-    devices = 1 if args.accelerator_config.split_batches else args.world_size
+    devices = 1 if args.accelerator_config.split_batches else process_count()
     step = size * args.gradient_accumulation_steps * devices
     if size and own % size and len(windows) > own:
         raise UsageError(

@@ -27,6 +27,7 @@ FLOORS = (
     ("checkpoints",),
     ("alignment", "positions", "text"),
     ("runs",),
+    ("run_files",),
     ("results", "samples"),
     ("progress",),
     ("settings", "files", "machine", "yaml_text"),

@@ -24,7 +24,7 @@ from lengthwise.files import atomic_write_json, cache_dir
 from lengthwise.machine import is_main_process
 from lengthwise.measure import MEASUREMENTS, Measurement, run
 from lengthwise.results import Results
-from lengthwise.runs import finished_results
+from lengthwise.run_files import finished_results
 from lengthwise.samples import SampleLog
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import Corpus, load_corpus, tokenize

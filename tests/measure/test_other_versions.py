@@ -17,7 +17,7 @@ from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.measure.comparison import comparison_of_kept
 from lengthwise.measure.difference import difference_of_runs
 from lengthwise.results import Results
-from lengthwise.runs import read_run
+from lengthwise.run_files import read_run
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.small_measurements import SMALL, TEXTS

@@ -23,7 +23,7 @@ from lengthwise.measure.repeated_windows import KeptPredictions, token_pieces
 from lengthwise.report.comparison_evidence import evidence
 from lengthwise.report.comparison_verdict import verdict
 from lengthwise.results import parse_results
-from lengthwise.runs import read_run
+from lengthwise.run_files import read_run
 from lengthwise.settings import Subject
 from lengthwise.subjects import LoadedModel, Read, Reading, Want
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer

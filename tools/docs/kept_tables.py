@@ -18,7 +18,7 @@ from typing import Any
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Cell, Table, cell_text
-from lengthwise.runs import finished_results
+from lengthwise.run_files import finished_results
 from lengthwise_studies.skeleton import Part, chosen_scale
 from lengthwise_studies.study_table import study_named
 from tools.docs.kept_results import results_folder

@@ -19,7 +19,7 @@ from lengthwise.measure.difference import check_different, difference_of_runs
 from lengthwise.measure.repeated_windows import KeptPredictions
 from lengthwise.measure.runner import plan_run, run
 from lengthwise.results import Results
-from lengthwise.runs import read_run
+from lengthwise.run_files import read_run
 from lengthwise.settings import KINDS, TAKEN_BY, Dtype, ServerOptions, Subject, TextOptions, kind_of
 from lengthwise.yaml_text import each_once, override
 

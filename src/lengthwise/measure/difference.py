@@ -21,7 +21,7 @@ from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import estimate_difference, few_documents, students_t, two_sided_p
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import SIGNIFICANCE, Results, Row
-from lengthwise.runs import read_run
+from lengthwise.run_files import read_run
 from lengthwise.samples import of_this_version, other_version
 
 # Facts of a record that both sides of a difference share, and what to do if they do not.

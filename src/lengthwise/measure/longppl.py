@@ -33,7 +33,7 @@ from lengthwise.files import named_path
 from lengthwise.measure.measurement import About, Item, Record, WindowMeasurement, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results, Row
-from lengthwise.runs import read_run
+from lengthwise.run_files import read_run
 from lengthwise.samples import of_this_version
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.subjects.reading import Predictor, Reader, Reading, Want

@@ -19,7 +19,7 @@ from lengthwise.report.run_page import read_runs
 from lengthwise.report.sentence import said, subject_of
 from lengthwise.report.tables import row_estimate
 from lengthwise.results import Results, Row, percent
-from lengthwise.runs import read_inputs
+from lengthwise.run_files import read_inputs
 from lengthwise.samples import of_this_version
 from lengthwise.yaml_text import to_yaml
 

@@ -20,7 +20,7 @@ from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import add_saved_adapter, check_adapter
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path
-from lengthwise.runs import finished_results, read_inputs
+from lengthwise.run_files import finished_results, read_inputs
 from lengthwise.subjects import LoadedModel
 from lengthwise.training.recipe import Recipe, read_recipe
 from lengthwise.training.starting_model import load_for_training

@@ -23,7 +23,8 @@ from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.progress import progress
 from lengthwise.results import Results, Row, read_metrics
-from lengthwise.runs import RunFolder, finished_results
+from lengthwise.run_files import finished_results
+from lengthwise.runs import RunFolder
 from lengthwise.subjects import LoadedModel
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings

@@ -27,7 +27,7 @@ from lengthwise.checkpoints.extension import (
 from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, far_layers, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
-from lengthwise.checkpoints.stored_weights import weight_files
+from lengthwise.checkpoints.weight_files import weight_files
 from lengthwise.errors import MissingError, UsageError, require
 from lengthwise.files import read_json
 from lengthwise.positions.clex import ClexFrequencies, clex_time

@@ -5,31 +5,24 @@ transformers leaves out much without an error.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, ropes
 from lengthwise.checkpoints.resolve import ResolvedModel
 from lengthwise.checkpoints.rope_check import alike_in_16_bits, plain_ways
+from lengthwise.checkpoints.weight_files import NUMBERS, PLAIN, kinds_in, shards_of, tensors_in, weight_files
 from lengthwise.errors import MissingError, UsageError, shown
 from lengthwise.machine import is_split
 
-_NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-PLAIN = {
-    **dict(zip(("F64", "F32", "F16", "BF16"), _NUMBERS, strict=True)),
-    **{str(dtype).removeprefix("torch."): dtype for dtype in _NUMBERS},
-}
-"""What weights are kept in that need no scale, as safetensors and torch name it."""
 _SCALE = re.compile("scale|absmax|SCB", re.IGNORECASE)
 _WITHOUT_EFFECT = {"bias", "weights", "k_scale", "v_scale"}
 """Masks and sinusoids that older versions saved, and scales of caches in 8 bits: of modules without such a weight."""
@@ -57,7 +50,7 @@ def check_files(resolved: ResolvedModel, quantization: Any) -> None:
             expected="a model alone, or a model and an adapter in a folder of its own",
             fix="remove adapter_config.json if it is merged; else name the base model, and this as its adapter",
         )
-    shards = _shards(resolved, "model.safetensors")
+    shards = shards_of(resolved, "model.safetensors")
     # An index of shards that are gone is no second model: transformers leaves it when it saves fewer.
     if (
         shards
@@ -264,7 +257,7 @@ def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
     named = re.compile(rf"(({'|'.join(path)})\.)*(\w+\.\d+\.\w+\.)?\w*rotary\w*\.inv_freq")
     ways = ropes(base.config.get_text_config()).values()
     thetas = [float(rope["rope_theta"]) for rope in ways if rope.get("rope_theta")]
-    for name, own in (each for file in weight_files(resolved) for each in _tensors_in(file, named)):
+    for name, own in (each for file in weight_files(resolved) for each in tensors_in(file, named)):
         # Linear scaling divided positions, and kept these.
         plain = [each for theta in thetas for each in plain_ways(theta, len(own))]
         known = (each.detach().cpu() for each in [*made, *plain])
@@ -274,49 +267,6 @@ def _check_frequencies(base: Any, resolved: ResolvedModel) -> None:
                 expected="one of both: older transformers read the files, and newer ones config.json",
                 fix="write the rope_parameters that the model was trained with, and remove the tensor",
             )
-
-
-def weight_files(resolved: ResolvedModel) -> list[Path]:
-    """The files of weights that transformers reads, of a model that was loaded: safetensors before pickles."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (found := resolved.file(name)) is not None:
-            return [found]
-        if shards := _shards(resolved, name):
-            return [each for each in map(resolved.file, shards) if each is not None]
-    return []
-
-
-def _shards(resolved: ResolvedModel, name: str) -> list[str]:
-    """The files that the index of `name` gives; a damaged index is named where the weights are loaded."""
-    index = resolved.file(f"{name}.index.json")
-    with suppress(ValueError, LookupError, TypeError, AttributeError):
-        return [] if index is None else sorted({*json.loads(index.read_bytes())["weight_map"].values()})
-    return []
-
-
-def _tensors_in(file: Path, named: re.Pattern[str]) -> Iterator[tuple[str, Tensor]]:
-    if file.suffix == ".safetensors":
-        with safe_open(file, framework="pt") as tensors:
-            for name in filter(named.fullmatch, tensors.keys()):
-                yield name, tensors.get_tensor(name)
-        return
-    # torch maps no file of before version 1.6.
-    with suppress(RuntimeError):
-        stored = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
-        yield from ((name, tensor) for name, tensor in stored.items() if named.fullmatch(name))
-
-
-def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
-    """The name of each tensor in a file, and how its numbers are kept; UsageError if it holds something else."""
-    if file.suffix == ".safetensors":
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - it is no dict
-                yield name, tensors.get_slice(name).get_dtype()
-        return
-    held = torch.load(file, map_location="meta", weights_only=True)
-    if not isinstance(held, Mapping) or not all(isinstance(each, Tensor) for each in held.values()):
-        raise UsageError(f"{file} holds more than tensors", expected="tensors by name", fix="save them alone")
-    yield from ((name, str(tensor.dtype).removeprefix("torch.")) for name, tensor in held.items())
 
 
 def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) -> None:
@@ -330,7 +280,7 @@ def check_finite(model: nn.Module, name: str, *, besides: Collection[int] = ()) 
             not isinstance(values, Tensor)
             or id(weight) in besides
             or values.is_meta
-            or values.dtype not in _NUMBERS
+            or values.dtype not in NUMBERS
             or not values.numel()
         ):
             continue

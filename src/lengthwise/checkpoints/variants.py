@@ -22,7 +22,8 @@ from lengthwise.checkpoints.resolve import (
     resolve_hub,
     unloadable,
 )
-from lengthwise.checkpoints.stored_weights import PLAIN, check_finite, kinds_in, stored_quantization
+from lengthwise.checkpoints.stored_weights import check_finite, stored_quantization
+from lengthwise.checkpoints.weight_files import PLAIN, kinds_in
 from lengthwise.errors import MissingError, UsageError, reason, require_known, shown
 from lengthwise.files import named_path
 from lengthwise.machine import process_count

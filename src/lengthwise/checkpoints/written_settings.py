@@ -27,7 +27,7 @@ from lengthwise.checkpoints.resolve import (
     resolve_hub,
 )
 from lengthwise.checkpoints.rope_check import BY_KEY, Fault, fault, unread_keys
-from lengthwise.checkpoints.stored_weights import PLAIN, kinds_in, weight_files
+from lengthwise.checkpoints.weight_files import PLAIN, kinds_in, weight_files
 from lengthwise.errors import shown
 from lengthwise.files import read_json
 from lengthwise.text.tokens import added_tokens

@@ -6,15 +6,11 @@ line, and put null where a row has no such field.
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
-import importlib
 import io
 import itertools
 import json
 import logging
-import lzma
 import re
 import sys
 from collections import Counter
@@ -26,6 +22,7 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.settings import TextOptions
 from lengthwise.text.chats import has_content
+from lengthwise.text.compressed import suffixes, unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -54,34 +51,9 @@ Rows = Iterator[tuple[int, Any]]
 """(line or row, the mapping that it holds), or an `_Unreadable` in place of the mapping."""
 
 
-def _zstd(path: Path) -> Any:
-    try:
-        # By name: it is no dependency.
-        return importlib.import_module("zstandard").open(path)
-    except ImportError as error:
-        raise MissingError(f"{path} needs the package zstandard", fix="pip install zstandard") from error
-
-
-_COMPRESSED: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": _zstd,
-}
-
-
-def _suffixes(path: Path) -> tuple[str, str]:
-    """What a file holds, and how it is compressed."""
-    last = path.suffix.lower()
-    return (Path(path.stem).suffix.lower(), last) if last in _COMPRESSED else (last, "")
-
-
 def _content(path: Path) -> bytes:
     try:
-        if not (compressed := _suffixes(path)[1]):
-            return path.read_bytes()
-        with _COMPRESSED[compressed](path) as stream:
-            return stream.read()
+        return unpacked(path)
     except (MissingError, MemoryError):
         raise
     # Every kind of compression has errors of its own.
@@ -168,7 +140,7 @@ def _json(path: Path, how: TextOptions) -> Rows:
 
 def _csv(path: Path, how: TextOptions) -> Rows:
     before = csv.field_size_limit(sys.maxsize)
-    delimiter = "\t" if _suffixes(path)[0] == ".tsv" else ","
+    delimiter = "\t" if suffixes(path)[0] == ".tsv" else ","
     lines = csv.reader(io.StringIO(_text(path, how), newline=""), delimiter=delimiter, strict=True)
     try:
         names = next(lines, [])
@@ -225,7 +197,7 @@ SUFFIXES = ", ".join((*TEXTS, *READERS))
 
 def is_text_file(path: Path) -> bool:
     """Whether the name is one of a file that is read."""
-    kind, compressed = _suffixes(path)
+    kind, compressed = suffixes(path)
     return kind in TEXTS or (kind in READERS and not (kind == ".parquet" and compressed))
 
 
@@ -247,7 +219,7 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
             expected=f"one of: {SUFFIXES}, or a folder",
             fix="unpack it, or give it the suffix of what it holds",
         )
-    kinds = {_suffixes(file)[0] for file in files.values()}
+    kinds = {suffixes(file)[0] for file in files.values()}
     used = {"split", "skip_unreadable", *["text_field"] * any(kinds & READERS.keys())}
     used |= {"encoding"} if kinds != {".parquet"} else set()
     how.check_used(path, f"made of {', '.join(sorted(kinds))} files", used)
@@ -258,7 +230,7 @@ def read_files(path: Path, how: TextOptions) -> tuple[dict[str, Any], Counter[st
 
 
 def _documents(name: str, file: Path, how: TextOptions) -> Iterator[tuple[str, Any]]:
-    kind = _suffixes(file)[0]
+    kind = suffixes(file)[0]
     if kind in TEXTS:
         text = _text(file, how)
         if _holds_rows(text):

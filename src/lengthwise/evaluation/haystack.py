@@ -195,6 +195,10 @@ def build_haystack(
         raise DoesNotFit(length, {"the task": least}, "--lengths {} or more")
     sentences = _cut_to(tokenizer, background, room)
     while True:
+        if not sentences:
+            # A first sentence without spaces, as of Chinese, has no word to be cut at.
+            least = length + max(_LEAST_BACKGROUND, sum(_sizes(tokenizer, background[:1])) - room)
+            raise DoesNotFit(length, {"the task": least}, "--lengths {} or more")
         context, reached = _context(tokenizer, sentences, facts, sizes)
         over = len(prompt_ids(tokenizer, head + context + longest)) - length
         if over <= 0:

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.small_measurements import TEXTS
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,17 @@ from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
 def test_settings_that_cannot_work(kind: type, settings: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
         kind(**settings)
+
+
+class _Twice(Perplexity):
+    """A measurement of one's own that names its items alike."""
+
+    def items(self, model: Any, text: Any, other: Any) -> list[Any]:
+        return 2 * super().items(model, text, other)[: self.batch_size - 1]
+
+
+@pytest.mark.parametrize(("batch_size", "message"), [(2, "2 items are named .*L16/s0000"), (1, "nothing to")])
+def test_items_without_names_of_their_own_are_refused(batch_size: int, message: str):
+    """The log would keep the first of them alone."""
+    with pytest.raises(UsageError, match=message):
+        run(_Twice(lengths=(16,), windows=2, batch_size=batch_size), (tiny_llama(), tiny_tokenizer()), TEXTS)

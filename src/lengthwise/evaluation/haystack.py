@@ -97,7 +97,7 @@ def made_up(
                 fix="use a shorter length, or more text",
             )
         found, short = list[Question](), list[DoesNotFit]()
-        for length, sample in product(sorted(settings.lengths), range(settings.samples or _SAMPLES)):
+        for length, sample in product(sorted(set(settings.lengths)), range(settings.samples or _SAMPLES)):
             unit = f"s{sample:03d}"
             for background, facts, asked in contexts(settings, corpus, length, sample):
                 several = len(asked) > 1

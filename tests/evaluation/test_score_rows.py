@@ -43,6 +43,23 @@ def test_samples_that_agree_between_leave_nothing_to_make_an_interval_from() -> 
     assert (row.value, row.ci_low, row.ci_high, row.stderr) == (0.5, None, None, None)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.5, 1.0])
+def test_losses_that_agree_are_no_binomial_share(loss: float) -> None:
+    """A model that is sure of each right answer has a loss of exactly 0."""
+    records = [
+        {
+            "document": f"s{sample}", "task": "chains_0", "version": 2, "length": 512, "depth": None,
+            "bucket": None, "cut": 0, "score": 1.0, "probability": 1.0, "gold_loss": loss, "chance": 0.25,
+        }
+        for sample in range(5)
+    ]  # fmt: skip
+    evaluation = Evaluation(tasks=("chains_0",), lengths=(512,), mode="likelihood")
+    rows = {row.metric: row for row in evaluation.rows(evaluation.statistics(records), records)}
+    row = rows["gold_loss"]
+    assert (row.value, row.ci_low, row.ci_high, row.stderr) == (loss, None, None, None)
+    assert rows["accuracy"].ci_low == pytest.approx(0.4782, abs=1e-4)
+
+
 def test_rounding_is_no_interval() -> None:
     # Each sample's mean is 0.3, and sums of ten of them differ in their last bits with the order.
     row = of([[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.25, 0.35]] * 3)

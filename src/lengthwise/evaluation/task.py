@@ -242,8 +242,8 @@ def estimated(statistic: Statistic) -> Row:
     """The row with its interval; if all units score 0, or all 1, with the exact one of a binomial share.
 
     The bootstrap would give an interval of no width there, as if no other score were possible. If all units
-    agree on a score between 0 and 1 there is no spread to estimate an interval from, and none is given. Chance is
-    known and has none.
+    agree on a score between 0 and 1, or on one that is no share, there is no spread to estimate an interval from,
+    and none is given. Chance is known and has none.
     """
     if not statistic.documents:
         return statistic.row
@@ -252,7 +252,7 @@ def estimated(statistic: Statistic) -> Row:
         return replace(row, documents=None, stderr=None, ci_low=None, ci_high=None, truncated=0)
     if row.documents is None or row.stderr != 0:
         return row
-    if row.value not in (0.0, 1.0):
+    if row.unit != "share" or row.value not in (0.0, 1.0):
         return replace(row, ci_low=None, ci_high=None, stderr=None)
     far = 0.025 ** (1 / row.documents)
     return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)

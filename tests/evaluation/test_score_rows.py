@@ -92,6 +92,14 @@ def test_the_effective_length_ends_where_less_than_85_per_cent_are_kept() -> Non
     assert (kept.value, kept.at_least) == (512, True)
 
 
+@pytest.mark.parametrize(("right", "samples"), [(20, 29), (40, 53), (40, 58), (60, 74)])
+def test_just_85_per_cent_are_kept(right: int, samples: int) -> None:
+    """17 is 85 % of 20, and the product of rounded shares may lie above it."""
+    short, long = ([1.0] * kept + [0.0] * (samples - kept) for kept in (right, right * 17 // 20))
+    assert effective({256: short, 512: long}).value == 512
+    assert effective({256: short, 512: [0.0, *long[1:]]}).value == 256
+
+
 def test_an_interrupted_run_has_no_interval_of_the_effective_length() -> None:
     """Of twelve samples two have been asked at the longer length: a tenth of the resamples have none of them."""
     row = effective({256: [1.0] * 12, 512: [1.0] * 2})

@@ -211,7 +211,7 @@ class Evaluation(Measurement):
             until=task.is_over,
         )
         return [
-            {"score": task.score(question, reply), "reply": reply}
+            {"score": task.scored(question, reply), "reply": reply}
             for question, reply in zip(questions, written, strict=True)
         ]
 

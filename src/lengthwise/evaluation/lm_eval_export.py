@@ -81,4 +81,4 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
     """The score of a reply, as lm-eval asks for it."""
     task = TASKS[doc["task"]]
     fields = {name: value for name, value in doc.items() if name in Question.__dataclass_fields__}
-    return {task.metric: task.score(Question(**fields), results[0])}
+    return {task.metric: task.scored(Question(**fields), results[0])}

@@ -178,6 +178,14 @@ def test_malformed_stories_name_file_and_line(tmp_path: Path, line: str) -> None
         read_stories(str(tmp_path), 2)
 
 
+@pytest.mark.parametrize("lines", ["", "\n", "1 Mary moved.\n", "1 Mary moved.\n2 Where is Mary? garden 1\n"])
+def test_a_file_without_a_question_is_named(tmp_path: Path, lines: str) -> None:
+    """Greater lengths, which a file of long stories needs, would not help."""
+    (tmp_path / "qa2_two_test.txt").write_text(lines)
+    with pytest.raises(UsageError, match=r"qa2_two_test\.txt holds no question"):
+        read_stories(str(tmp_path), 2)
+
+
 def test_several_files_of_one_task_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"qa1_{name}_test.txt").write_text(MADE_UP)

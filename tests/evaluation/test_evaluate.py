@@ -159,6 +159,7 @@ def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., 
     [
         (("needle_single",), {"depths": (120,)}, "120"),
         (("needle_single",), {"depths": (5, 5)}, "5.0, 5.0"),
+        (("needle_single",), {"depths": (50.00001, 50.00002)}, "50.00001, 50.00002"),
         (("needle_single",), {"lengths": (63,)}, "63"),
         (("needle_multi_value",), {"mode": "likelihood"}, "needle_multi_value"),
         (("longbench_e",), {"mode": "likelihood", "max_length": 99}, "longbench_e"),
@@ -239,6 +240,11 @@ def test_the_plan_counts_without_weights(job: Callable[..., Run], longbench: Cal
     assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.
     assert 3 * 980 + 6 * 16 <= plan["tokens_to_run"] <= 3 * 1000 + 6 * 16
+    # A length that is given twice is asked once.
+    twice = plan_run(*job("needle_multi_key", samples=3, lengths=(1000, 1000)))
+    assert [twice[name] for name in ("questions", "tokens_to_run")] == [
+        plan[name] for name in ("questions", "tokens_to_run")
+    ]
     cut = plan_run(*longbench("trec", max_length=60, truncation="middle"))
     assert cut["cut"] == {"longbench_trec_e": 4}
     assert cut["memory_bytes"] > 0

@@ -75,6 +75,24 @@ def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) 
     built(tokenizer, corpus, [], length=least, seed=1, head=HEAD, tail=TAIL)
 
 
+@pytest.mark.parametrize("name", ["needle_single", "needle_multi_key"])
+@pytest.mark.parametrize("sentence", ["\u738b\u5728\u82b1\u56ed\u91cc\u8d70\u8def\u3002", "q" * 190 + ". "])
+def test_a_sentence_that_cannot_be_cut_is_no_prompt_without_a_background(
+    tokenizer: Any, name: str, sentence: str
+) -> None:
+    corpus = as_corpus([sentence * 900])
+    with pytest.raises(DoesNotFit) as error:
+        made(name, tokenizer, corpus, lengths=(64,))
+    enough = error.value.tokens[name]
+    for length in (*range(64, enough, 48), enough):
+        try:
+            questions = made(name, tokenizer, corpus, lengths=(length,))
+        except DoesNotFit:
+            assert length < enough
+        else:
+            assert all(sentence[:8] in question.prompt for question in questions)
+
+
 def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
     short = as_corpus(["One two. Three."])
     text = background_text(short, random.Random(0), tokens=50)

@@ -43,6 +43,23 @@ def test_samples_that_agree_between_leave_nothing_to_make_an_interval_from() -> 
     assert (row.value, row.ci_low, row.ci_high, row.stderr) == (0.5, None, None, None)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.5, 1.0])
+def test_losses_that_agree_are_no_binomial_share(loss: float) -> None:
+    """A model that is sure of each right answer has a loss of exactly 0."""
+    records = [
+        {
+            "document": f"s{sample}", "task": "chains_0", "version": 2, "length": 512, "depth": None,
+            "bucket": None, "cut": 0, "score": 1.0, "probability": 1.0, "gold_loss": loss, "chance": 0.25,
+        }
+        for sample in range(5)
+    ]  # fmt: skip
+    evaluation = Evaluation(tasks=("chains_0",), lengths=(512,), mode="likelihood")
+    rows = {row.metric: row for row in evaluation.rows(evaluation.statistics(records), records)}
+    row = rows["gold_loss"]
+    assert (row.value, row.ci_low, row.ci_high, row.stderr) == (loss, None, None, None)
+    assert rows["accuracy"].ci_low == pytest.approx(0.4782, abs=1e-4)
+
+
 def test_rounding_is_no_interval() -> None:
     # Each sample's mean is 0.3, and sums of ten of them differ in their last bits with the order.
     row = of([[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.25, 0.35]] * 3)
@@ -73,6 +90,14 @@ def test_the_effective_length_ends_where_less_than_85_per_cent_are_kept() -> Non
     assert row.ci_low < 512 <= row.ci_high
     kept = effective({256: full, 512: nine})
     assert (kept.value, kept.at_least) == (512, True)
+
+
+@pytest.mark.parametrize(("right", "samples"), [(20, 29), (40, 53), (40, 58), (60, 74)])
+def test_just_85_per_cent_are_kept(right: int, samples: int) -> None:
+    """17 is 85 % of 20, and the product of rounded shares may lie above it."""
+    short, long = ([1.0] * kept + [0.0] * (samples - kept) for kept in (right, right * 17 // 20))
+    assert effective({256: short, 512: long}).value == 512
+    assert effective({256: short, 512: [0.0, *long[1:]]}).value == 256
 
 
 def test_an_interrupted_run_has_no_interval_of_the_effective_length() -> None:

@@ -156,6 +156,17 @@ def test_the_key_tokens_of_an_earlier_run(evaluator, of_letters, corpus, tmp_pat
     other = as_corpus([tiny_text(200, seed=50)])
     with pytest.raises(UsageError):
         measured(model, other, **earlier)
+    # They were found with these, and the run would record others.
+    for name, value in {
+        "short": 48,
+        "stride": 8,
+        "windows": 3,
+        "seed": 1,
+        "alpha": 3.0,
+        "beta": -1.0,
+    }.items():
+        with pytest.raises(UsageError, match=rf"found with another {name}\n"):
+            measured(model, corpus, **earlier | {name: value})
 
 
 def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel, corpus: Corpus):

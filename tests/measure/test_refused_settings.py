@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
+from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity, run
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.small_measurements import TEXTS
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,8 @@ from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
         (Misalignment, {"estimator": "latice"}, "did you mean 'lattice'"),
         (Misalignment, {"bos": "sometimes"}, "bos"),
         (Perplexity, {"lengths": (300, 1024)}, r"length 300 does not divide .* 1024\n.*256, 512"),
-        (Perplexity, {"lengths": (3, 8)}, "same tokens: 2, 4"),
+        (Perplexity, {"lengths": (3, 8)}, "same tokens: 2, 4, 8$"),
+        (Perplexity, {"lengths": (16, 31)}, "same tokens: 31$"),
         (Perplexity, {"lengths": (1, 8)}, "lengths is 1"),
         (Limit, {"tolerance": 0.0}, "tolerance is 0"),
         (Limit, {"share": 1.0}, "share is 1"),
@@ -35,3 +38,17 @@ from lengthwise.measure import Limit, LongPpl, Misalignment, Perplexity
 def test_settings_that_cannot_work(kind: type, settings: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
         kind(**settings)
+
+
+class _Twice(Perplexity):
+    """A measurement of one's own that names its items alike."""
+
+    def items(self, model: Any, text: Any, other: Any) -> list[Any]:
+        return 2 * super().items(model, text, other)[: self.batch_size - 1]
+
+
+@pytest.mark.parametrize(("batch_size", "message"), [(2, "2 items are named .*L16/s0000"), (1, "nothing to")])
+def test_items_without_names_of_their_own_are_refused(batch_size: int, message: str):
+    """The log would keep the first of them alone."""
+    with pytest.raises(UsageError, match=message):
+        run(_Twice(lengths=(16,), windows=2, batch_size=batch_size), (tiny_llama(), tiny_tokenizer()), TEXTS)

@@ -161,7 +161,9 @@ def test_a_share_stays_one():
     assert apart.ci_low < 0
 
 
-@pytest.mark.parametrize(("metric", "least"), [("perplexity", 1), ("longppl", 1), ("loss", 0)])
+@pytest.mark.parametrize(
+    ("metric", "least"), [("perplexity", 1), ("longppl", 1), ("loss", 0), ("loss_key", 0), ("gold_loss", 0)]
+)
 def test_the_interval_of_two_documents_stays_where_the_number_can_be(metric: str, least: float):
     row = replace(ROW, metric=metric)
     of = (lambda totals: np.exp(ratio(totals))) if least else ratio

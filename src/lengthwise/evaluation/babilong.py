@@ -155,7 +155,7 @@ def read_stories(folder: str, task: int) -> list[Story]:
 
     Raises:
         MissingError: no such file.
-        UsageError: several such files; a line that is not in bAbI's format, by file and line.
+        UsageError: several such files; a line that is not in bAbI's format, by file and line; no question.
     """
     by_kind = (sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt")) for kind in ("test", "train"))
     paths = next(filter(None, by_kind), [])
@@ -198,6 +198,10 @@ def read_stories(folder: str, task: int) -> list[Story]:
         else:
             numbers[int(index)] = len(statements)
             statements.append(text)
+    if not stories:
+        raise UsageError(
+            f"{paths[0]} holds no question", expected="lines with tabs before answer and statements"
+        )
     return stories
 
 

@@ -82,7 +82,8 @@ class Evaluation(Measurement):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(set(self.depths)) < len(self.depths):
+        # The name of a question has six digits of its depth.
+        if len({float(f"{depth:g}") for depth in self.depths}) < len(self.depths):
             raise UsageError(f"a depth is given twice: {self.depths}")
         if not self.own_tasks:
             raise UsageError(
@@ -210,7 +211,7 @@ class Evaluation(Measurement):
             until=task.is_over,
         )
         return [
-            {"score": task.score(question, reply), "reply": reply}
+            {"score": task.scored(question, reply), "reply": reply}
             for question, reply in zip(questions, written, strict=True)
         ]
 
@@ -272,7 +273,7 @@ class Evaluation(Measurement):
         if left_out := [task.name for task in named if not self._asks(task)]:
             notes.append(f"Left out, because there are no answers to rank: {', '.join(left_out)}.")
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
-        if len(self.lengths) > 1 and "lengths" in self._takes:
+        if len(set(self.lengths)) > 1 and "lengths" in self._takes:
             notes.append(
                 f"Up to effective_length every score is at least {percent(KEPT)} of that at {min(self.lengths)} "
                 "tokens. A task that is not clearly above guessing there has none."

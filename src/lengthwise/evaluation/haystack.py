@@ -97,7 +97,7 @@ def made_up(
                 fix="use a shorter length, or more text",
             )
         found, short = list[Question](), list[DoesNotFit]()
-        for length, sample in product(sorted(settings.lengths), range(settings.samples or _SAMPLES)):
+        for length, sample in product(sorted(set(settings.lengths)), range(settings.samples or _SAMPLES)):
             unit = f"s{sample:03d}"
             for background, facts, asked in contexts(settings, corpus, length, sample):
                 several = len(asked) > 1
@@ -195,6 +195,10 @@ def build_haystack(
         raise DoesNotFit(length, {"the task": least}, "--lengths {} or more")
     sentences = _cut_to(tokenizer, background, room)
     while True:
+        if not sentences:
+            # A first sentence without spaces, as of Chinese, has no word to be cut at.
+            least = length + max(_LEAST_BACKGROUND, sum(_sizes(tokenizer, background[:1])) - room)
+            raise DoesNotFit(length, {"the task": least}, "--lengths {} or more")
         context, reached = _context(tokenizer, sentences, facts, sizes)
         over = len(prompt_ids(tokenizer, head + context + longest)) - length
         if over <= 0:

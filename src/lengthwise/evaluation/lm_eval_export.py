@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.errors import require
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import TASKS
@@ -31,12 +32,19 @@ def write_lm_eval_tasks(
     """Write a YAML file and the questions of each task and length, for `--include_path`; returns the tasks' names.
 
     Ranked answers (mode "likelihood") are a multiple choice, with lm-eval's `acc`; replies are scored by our task.
-    Prompts are as long as the settings say in the tokens of `tokenizer`.
+    Prompts are as long as the settings say in the tokens of `tokenizer`. UsageError for one that they cut: lm-eval
+    gets texts, and cuts them itself.
     """
     target, names = named_path(folder, what="the folder"), []
     questions: dict[tuple[str, int | None], list[Question]] = {}
+    corpus = as_corpus(text).rendered(tokenizer) if evaluation.reads else None
     for task in evaluation.own_tasks:
-        for item in task.items(evaluation, tokenizer, as_corpus(text) if evaluation.reads else None):
+        for item in task.items(evaluation, tokenizer, corpus):
+            require(
+                not item.facts["cut"],
+                f"the prompt {item.key} is {item.facts['cut']} tokens too long, and lm-eval would get all of it",
+                "a greater max_length",
+            )
             questions.setdefault((task.name, item.content.length), []).append(item.content)
     atomic_write_text(target / "lengthwise_scores.py", _SCORER)
     for (task, length), own in questions.items():
@@ -73,4 +81,4 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
     """The score of a reply, as lm-eval asks for it."""
     task = TASKS[doc["task"]]
     fields = {name: value for name, value in doc.items() if name in Question.__dataclass_fields__}
-    return {task.metric: task.score(Question(**fields), results[0])}
+    return {task.metric: task.scored(Question(**fields), results[0])}

@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, SupportsFloat
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require, require_integer, shown
 from lengthwise.evaluation.effective_length import effective_length
 from lengthwise.evaluation.prompts import answer_tokens, fit
 from lengthwise.measure.measurement import Item, Record, grouped
@@ -121,6 +121,12 @@ class Task:
             ranked = question.candidates if settings.mode == "likelihood" else []
             answers = tuple(answer_tokens(tokenizer, question.prompt, f" {answer}") for answer in ranked)
             known_ids(tokenizer, [*ids, *chain.from_iterable(answers)])
+            if settings.mode == "likelihood":
+                right = {*question.golds[:1]} & {*question.candidates}
+                require(
+                    bool(right), f"the answers of {question.key} lack the right one", "candidates with it"
+                )
+            require_integer(f"new_tokens of {question.key}", question.new_tokens, low=1)
             if () in answers or len(set(answers)) < len(answers):
                 raise UsageError(
                     f"the tokenizer makes no tokens, or the same ones, of some of the answers {', '.join(ranked)}",
@@ -157,6 +163,15 @@ class Task:
             raise DoesNotFit(settings.max_length, {self.name: max(over)}, fix)
         return found
 
+    def scored(self, question: Question, reply: str) -> float:
+        """The score of a reply as a float; UsageError for one that is no share."""
+        score: Any = self.score(question, reply)
+        share = isinstance(score, SupportsFloat) and 0 <= float(score) <= 1
+        require(
+            share, f"{self.name} scores a reply to {question.key} with {shown(score)}", "a share from 0 to 1"
+        )
+        return float(score)
+
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The scores by length, then by depth and by bucket; the effective length."""
         metrics = _RANKED if records and "probability" in records[0] else {self.metric: "score"}
@@ -168,12 +183,13 @@ class Task:
                 if metric == "accuracy" and "chance" in at[0]:
                     found.append(mean(self.name, "chance", at, field="chance", **where))
                 for part in ("depth", "bucket"):
-                    if at[0][part] is not None:
-                        found += [
-                            mean(self.name, metric, some, field=name, **where, **{part: place})
-                            for place, some in grouped(at, part)
-                        ]
-        lengths = sorted({record["length"] for record in records if record["length"] is not None})
+                    found += [
+                        mean(self.name, metric, some, field=name, **where, **{part: place})
+                        for place, some in grouped(at, part)
+                        if place is not None
+                    ]
+        records = [record for record in records if record["length"] is not None]
+        lengths = sorted({record["length"] for record in records})
         if len(lengths) > 1:
             row = Row(model="", task=self.name, metric="effective_length", value=None, version=self.version)
             found.append(effective_length(row, records, lengths))
@@ -197,7 +213,8 @@ class Family:
             return []
         found: list[Statistic] = []
         for length, at in grouped([*chain(*records.values())], "length"):
-            for depth, some in ((None, at), *grouped(at, "depth")):
+            depths = (each for each in grouped(at, "depth") if each[0] is not None)
+            for depth, some in ((None, at), *depths):
                 branches = [[record for record in some if record["task"] == name] for name in records]
                 where = {"length": length, "depth": depth, "version": some[0]["version"]}
                 found.append(mean(self.name, self.mean, branches, **where))
@@ -242,8 +259,8 @@ def estimated(statistic: Statistic) -> Row:
     """The row with its interval; if all units score 0, or all 1, with the exact one of a binomial share.
 
     The bootstrap would give an interval of no width there, as if no other score were possible. If all units
-    agree on a score between 0 and 1 there is no spread to estimate an interval from, and none is given. Chance is
-    known and has none.
+    agree on a score between 0 and 1, or on one that is no share, there is no spread to estimate an interval from,
+    and none is given. Chance is known and has none.
     """
     if not statistic.documents:
         return statistic.row
@@ -252,7 +269,7 @@ def estimated(statistic: Statistic) -> Row:
         return replace(row, documents=None, stderr=None, ci_low=None, ci_high=None, truncated=0)
     if row.documents is None or row.stderr != 0:
         return row
-    if row.value not in (0.0, 1.0):
+    if row.unit != "share" or row.value not in (0.0, 1.0):
         return replace(row, ci_low=None, ci_high=None, stderr=None)
     far = 0.025 ** (1 / row.documents)
     return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)

@@ -61,6 +61,8 @@ _METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
 
 # Settings that a run on the key tokens of another must share with it.
 _SHARED = ("max_length", "short", "stride", "windows", "seed")
+_LEVELS = ("alpha", "beta")
+"""Those of them that no option sets."""
 
 
 class LongPpl(WindowMeasurement):
@@ -299,11 +301,11 @@ class LongPpl(WindowMeasurement):
         own = {**dict(self), "stride": self.advance}
         with of_this_version(f"the settings of {self.key_tokens}"):
             settings = earlier.provenance["measurement"]
-            other = [name for name in _SHARED if settings[name] != own[name]]
+            other = [name for name in (*_SHARED, *_LEVELS) if settings[name] != own[name]]
         if other:
             raise UsageError(
                 f"the key tokens in {self.key_tokens} were found with another {', '.join(other)}",
-                expected="the settings of that run",
+                expected=f"the settings of that run, with alpha {settings['alpha']} and beta {settings['beta']}",
                 fix=" ".join(f"--{name.replace('_', '-')} {settings[name]}" for name in _SHARED),
             )
         return earlier

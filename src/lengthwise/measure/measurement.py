@@ -286,8 +286,8 @@ def remarks_of(model: Mapping[str, Any]) -> list[str]:
 
 
 def grouped(records: Sequence[Record], fact: str) -> list[tuple[Any, list[Record]]]:
-    """(value, its records) of each value of a fact, ascending."""
-    values = sorted({record[fact] for record in records})
+    """(value, its records) of each value of a fact, ascending; None comes first."""
+    values = sorted({record[fact] for record in records}, key=lambda value: (value is not None, value))
     return [(value, [record for record in records if record[fact] == value]) for value in values]
 
 

@@ -83,7 +83,7 @@ class Perplexity(WindowMeasurement):
         longest = max(self.lengths)
         for length in self.lengths:
             if longest % length:
-                near = [d for d in range(2, longest) if longest % d == 0]
+                near = [d for d in range(2, longest + 1) if longest % d == 0]
                 raise UsageError(
                     f"length {length} does not divide the greatest length {longest}",
                     expected=f"lengths that do, so that all predict the same tokens: {', '.join(map(str, near))}",

@@ -10,13 +10,14 @@ import contextlib
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted, UsageError
+from lengthwise.errors import Interrupted, UsageError, require
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.measure import given
 from lengthwise.measure.measurement import Measurement, remarks_of
@@ -206,6 +207,10 @@ class _Prepared:
             self.items = self.measurement.items(model, text, other)
         else:
             self.items, self.documents = given.items_of(self.measurement, text, model, other, cache=cache)
+        require(bool(self.items), f"{measurement.about.kind} has nothing to read", "at least one item")
+        # The log has one record of each name: of two items the second would be left out.
+        name, count = Counter(item.key for item in self.items).most_common(1)[0]
+        require(count == 1, f"{count} items are named {name}", "a name for each, unique in its run")
         self.longest = max(item.longest for item in self.items)
         self._check_models()
 

@@ -203,6 +203,13 @@ def strict(body: Any, ids: list[int], answer: Any) -> Any:
     return (400, {"error": problem}) if "repetition_penalty" in body else answer
 
 
+def repeats_requests(body: Any, ids: list[int], answer: Any) -> Any:
+    """`penalised`, and an error repeats the request, whatever it is about."""
+    if "prompt_logprobs" in body:
+        return 400, {"error": {"message": f"no prompt_logprobs in {body}"}}
+    return penalised(body, ids, answer)
+
+
 def retokenized(body: Any, ids: list[int], answer: Any) -> Any:
     """The prompt's eleventh and twelfth token became one."""
     found = answer["choices"][0]["logprobs"]

@@ -41,6 +41,7 @@ from tests.served.servers import (
     penalised,
     raw,
     remembered,
+    repeats_requests,
     replied,
     retokenized,
     says,
@@ -184,6 +185,7 @@ QUIRKS: dict[str, Quirk] = {
     ),
     "heats by 0.7": Quirk(lambda: {"predicts": lambda log_p: (log_p / 0.7).log_softmax(-1)}, found=True),
     "a penalty of its own": Quirk(says(penalised), everywhere=True),
+    "a penalty of its own, and errors with the request": Quirk(says(repeats_requests)),
     "a strict API": Quirk(says(strict)),
     # Who answers.
     "two replicas": Quirk(at(lambda number: number % 2 == 0, other_weights), "changes by"),

@@ -141,9 +141,14 @@ class Client:
             unknown = [name for name in NOT_OPENAI if name in self._neutral and name in str(error)]
             if not unknown:
                 raise
-            for name in unknown:
-                del self._neutral[name]
-            return self.complete(model, prompts, fields, tokens=tokens)
+            neutral = self._neutral
+            self._neutral = {name: value for name, value in neutral.items() if name not in unknown}
+            try:
+                return self.complete(model, prompts, fields, tokens=tokens)
+            except Refused:
+                # The field was no reason: some servers repeat the whole request in any error.
+                self._neutral = neutral
+                raise
         for prompt, answer in zip(prompts, answers, strict=True):
             self._check(prompt, answer)
         return answers

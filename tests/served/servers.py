@@ -141,6 +141,16 @@ def other_weights(body: Any, ids: list[int], answer: Any) -> Any:
     return answer
 
 
+def later(first: int) -> Made:
+    """The probabilities of all tokens are those of others after `first` requests."""
+
+    def made() -> dict[str, Any]:
+        asked = count()
+        return {"predicts": lambda log_p: log_p.flip(-1) if next(asked) >= first else log_p}
+
+    return made
+
+
 def swapping() -> dict[str, Any]:
     """Of two prompts of a length that are under way at once, each gets the numbers of the other."""
     changes, coming, waiting = threading.Condition(), Counter[int](), dict[int, list[Any]]()

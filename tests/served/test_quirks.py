@@ -193,7 +193,7 @@ QUIRKS: dict[str, Quirk] = {
     "other weights later": Quirk(
         at(lambda number: number > 22, other_weights),
         "when it is asked again",
-        verbs=(*READ, "likelihood"),
+        everywhere=True,
     ),
     "mixes up who asked": Quirk(swapping, "other numbers when it is asked again"),
     "another model on request": Quirk(

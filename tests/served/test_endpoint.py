@@ -1,4 +1,5 @@
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -143,16 +144,67 @@ def test_a_header_of_a_gateway(stub: Stub, folder: Path, monkeypatch: pytest.Mon
     endpoint = Endpoint(stub.url, tokenizer=str(folder), server=options)
     assert stub.headers["api-key"] == "word-of-the-gate"
     assert "word" not in endpoint._client._shown("wrong key word-of-the-gate"), "a server may repeat it"
-    for wrong in ("api-key", "a b=GATE", "api-key=NOWHERE"):
+    for wrong in (
+        ["api-key"],
+        ["a b=GATE"],
+        ["api-key=NOWHERE"],
+        ["Content-Length=GATE"],
+        ["a=GATE", "A=GATE"],
+    ):
         with pytest.raises((UsageError, MissingError)) as caught:
-            Endpoint(stub.url, server=ServerOptions(header=(wrong,)))
+            Endpoint(stub.url, server=ServerOptions(header=tuple(wrong)))
         assert "NOWHERE" not in str(caught.value), "it may be the secret itself"
+    # In place of the key, which another gateway is not told.
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    stub.headers.clear()
+    Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(header=("authorization=GATE",)))
+    assert {name: value for name, value in stub.headers.items() if name.lower() == "authorization"} == {
+        "authorization": "word-of-the-gate"
+    }
+
+
+@pytest.mark.parametrize("value", ["word…", "word\nsecond", "wörd"])
+@pytest.mark.parametrize("name", ["LENGTHWISE_API_KEY", "GATE"])
+def test_a_value_that_no_header_can_have_is_refused_and_not_shown(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(
+        UsageError, match=r"of (LENGTHWISE_API_KEY|--header api-key) has a character"
+    ) as caught:
+        Endpoint("http://127.0.0.1:9/v1", server=ServerOptions(header=("api-key=GATE",) * (name == "GATE")))
+    assert value[:4] not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["http://me:word@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?api_key=word", "http:///v1"]
+    ("name", "value", "said"),
+    [
+        ("ALL_PROXY", "socks4://me:word@127.0.0.1:9", "a proxy of the environment"),
+        ("http_proxy", "socks5://me:word@127.0.0.1:9", "a proxy of the environment"),
+        ("SSL_CERT_FILE", "/gone", "the certificates of the environment"),
+    ],
 )
-def test_urls_that_hold_a_secret_are_refused(url: str) -> None:
+def test_an_environment_that_cannot_be_used_is_named(name, value, said, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises((UsageError, MissingError), match=said) as caught:
+        Endpoint("http://127.0.0.1:9/v1")
+    assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:word@127.0.0.1:9/v1",
+        "http://me:word@127.0.0.1:port/v1",
+        "http://me:word@127.0.0.1:99999/v1",
+        "ftp://me:word@127.0.0.1/v1",
+        "http://127.0.0.1:9/v1?api_key=word",
+        "http://127.0.0.1:9/v1?",
+        "http:///v1",
+        "127.0.0.1:9/v1",
+    ],
+)
+def test_urls_that_hold_a_secret_or_are_of_no_server_are_refused(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         Endpoint(url)
     assert "word" not in str(caught.value).replace("without password", "")

@@ -1,5 +1,6 @@
 """Ways in which servers differ from the stub, as keywords of it that are made for one server each."""
 
+import math
 import random
 import threading
 from collections import Counter
@@ -107,6 +108,14 @@ drops_bos = reading(
     lambda ids: [*ids[1:], ids[-1]] if ids[0] == BOS else ids,
     lambda log_p, ids: torch.cat([log_p[:1], log_p[:-1]]) if ids[0] == BOS else log_p,
 )
+NEVER = tiny_tokenizer().convert_tokens_to_ids(",")
+
+
+def never_says(log_p: torch.Tensor) -> torch.Tensor:
+    """A token that long prompts of the proof have, and neither the short one nor a text, has no probability."""
+    return log_p.index_fill(-1, torch.tensor(NEVER), -math.inf)
+
+
 one_row_before = reading(lambda ids: ids, lambda log_p, ids: torch.cat([log_p[:1], log_p[:-1]]))
 
 

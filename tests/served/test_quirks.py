@@ -33,6 +33,7 @@ from tests.served.servers import (
     counted,
     drops_bos,
     listed,
+    never_says,
     noisy,
     now_and_then,
     numbers,
@@ -158,6 +159,15 @@ QUIRKS: dict[str, Quirk] = {
     "writes the text anew, and counts nothing": Quirk(bare(says(retokenized)), "changes by"),
     "cuts on the left": Quirk(
         lambda: {"reads": lambda ids: [0] * (len(ids) - 60) + ids[-60:]}, "tokens give other numbers alone"
+    ),
+    "never says a token": Quirk(lambda: {"predicts": never_says}),
+    "never says a token, and cuts on the left": Quirk(
+        lambda: {"predicts": never_says, "reads": lambda ids: [0] * (len(ids) - 60) + ids[-60:]},
+        "tokens give other numbers alone",
+    ),
+    "says nothing from token 48 on": Quirk(
+        lambda: {"predicts": lambda log_p: torch.cat([log_p[:47], log_p[47:] * math.nan])},
+        "numbers at its end are no log-probabilities",
     ),
     "cuts on the right": Quirk(
         lambda: {"reads": lambda ids: ids[:40] + [0] * (len(ids) - 40)},

@@ -15,6 +15,7 @@ from lengthwise.settings import ServerOptions, Subject
 from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
 from lengthwise.testing import tiny_tokenizer
 from tests.readings import next_logits, token_losses
+from tests.served.servers import raw
 from tests.served.stub import Stub
 
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
@@ -55,18 +56,28 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
         next_logits(endpoint, IDS[:30])
 
 
-@pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {},
+        [],
+        {"data": None},
+        {"data": [{"name": "tiny"}]},
+        {"data": ["tiny"]},
+        {"data": [{"id": None}]},
+        {"data": [{"id": 1}, {"id": 2}]},
+    ],
+)
 def test_another_list_of_models_is_refused(listed: Any, stub: Stub, folder: Path) -> None:
     stub.answer = lambda *_: (200, listed)
     with pytest.raises(UsageError, match="serves several models, or none"):
         Endpoint(stub.url, tokenizer=str(folder))
 
 
-def test_tokens_are_counted_where_tokenize_takes_other_fields(stub: Stub, folder: Path) -> None:
+@pytest.mark.parametrize("other", [(200, {"tokens": []}), (200, None), raw("200 OK", data=b"<html>")])
+def test_tokens_are_counted_where_tokenize_is_another_page(other: Any, stub: Stub, folder: Path) -> None:
     answer = stub.answer
-    stub.answer = lambda method, path, body: (
-        (200, {"tokens": []}) if path == "/tokenize" else answer(method, path, body)
-    )
+    stub.answer = lambda method, path, body: other if path == "/tokenize" else answer(method, path, body)
     assert Endpoint(stub.url, tokenizer=str(folder)).served_model == "tiny"
 
 

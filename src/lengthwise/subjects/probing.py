@@ -46,7 +46,7 @@ def card_of(client: Client, served_model: str | None) -> dict[str, Any]:
     """What the server's list says of the model; UsageError unless one is named or served alone."""
     listed = client.get(f"{client.url}/models")
     try:
-        named = {card["id"]: card for card in listed["data"]}
+        named = {card["id"]: card for card in listed["data"] if isinstance(card["id"], str)}
     except (KeyError, TypeError):
         # Another list, or null where nothing is served.
         named = {}
@@ -244,7 +244,7 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
     try:
         [answer] = client.post(f"{client.root}/tokenize", [body])
         theirs = list(answer["tokens"])
-    except (Refused, KeyError, TypeError):
+    except (LengthwiseError, KeyError, TypeError):
         theirs = []
     seen, same = len(theirs), theirs == ours
     if not theirs:

@@ -41,7 +41,7 @@ def as_bfloat16(value: float) -> float:
     return torch.tensor(value).bfloat16().item()
 
 
-def replied(choice: Callable[[list[int], str], Any], **usage: int) -> Made:
+def replied(choice: Callable[[list[int], str], Any], **usage: Any) -> Made:
     """Another reply, and other counts, from the prompt and the own reply."""
 
     def changed(body: Any, ids: list[int], answer: Any) -> Any:

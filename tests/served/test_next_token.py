@@ -44,6 +44,7 @@ FORCED: dict[str, tuple[Made, str]] = {
     "after others are left out": (forced(lambda _: 0.0), OTHER),
     "heated": (forced(lambda value: value / 2), OTHER),
     "never": (forced(lambda _: -9999.0), OTHER),
+    "more than sure": (forced(lambda value: value + 20), "is no log-probability"),
 }
 PAPER = Misalignment(lengths=(32,), windows=3, estimator="paper")
 DECODED = Perplexity(lengths=(64,), windows=1)

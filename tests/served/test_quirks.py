@@ -263,6 +263,11 @@ QUIRKS: dict[str, Quirk] = {
     "a reply of too many tokens": Quirk(
         replied(lambda ids, own: {"text": own}, completion_tokens=100), "has 100 tokens", verbs=("greedy",)
     ),
+    "a reply of a number that is none": Quirk(
+        replied(lambda ids, own: {"text": own}, completion_tokens="few"),
+        "no text of a reply",
+        verbs=("greedy",),
+    ),
     "a prompt that is cut for the reply": Quirk(
         replied(lambda ids, own: {"text": own}, prompt_tokens=100), "counts 100 tokens", verbs=("greedy",)
     ),

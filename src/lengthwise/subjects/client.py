@@ -57,7 +57,6 @@ class Client:
         try:
             parsed = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
-            # A password may be in it.
             raise UsageError(f"the endpoint has no URL: {error}", expected="http://HOST:PORT/v1") from error
         require(
             parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 0) < 2**16,
@@ -240,7 +239,8 @@ class Client:
 
         Refused or LengthwiseError where another attempt would change nothing.
         """
-        status, text, url = answer.status_code, answer.text, answer.request.url
+        # Whatever charset it names: it may be none of text.
+        status, text, url = answer.status_code, answer.content.decode(errors="replace"), answer.request.url
         message = self._shown(
             _message(content or text or ("nothing" if answer.is_success else answer.reason_phrase))
         )

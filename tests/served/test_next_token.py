@@ -55,6 +55,7 @@ DECODED = Perplexity(lengths=(64,), windows=1)
     [
         *(pytest.param(PAPER, None, *each, id=f"whole, {name}") for name, each in DISTRIBUTIONS.items()),
         *(pytest.param(DECODED, "decode=8", *each, id=f"alone, {name}") for name, each in FORCED.items()),
+        pytest.param(PAPER, "decode=8", dict, "after one pass, and read is decode=8", id="whole, decoded"),
         pytest.param(DECODED, "decode=64", later(60), AGAIN, id="alone, all of it, other weights later"),
     ],
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects import answers, client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
@@ -105,6 +105,11 @@ class Endpoint:
         for each in readings:
             check_wants(self, each.want, needs="this was asked of it", fix="load the model instead")
         if any(each.want is Want.NEXT for each in readings):
+            require(
+                not self.path.decode,
+                f"{self.name} gives whole distributions after one pass, and read is decode={self.path.decode}",
+                "read=prefill",
+            )
             read = [Read(rows=self._next(each.tokens)) for each in readings]
             self._log_probs([])
             return read

@@ -1,5 +1,6 @@
 """Ways in which servers differ from the stub, as keywords of it that are made for one server each."""
 
+import math
 import random
 import threading
 from collections import Counter
@@ -40,7 +41,7 @@ def as_bfloat16(value: float) -> float:
     return torch.tensor(value).bfloat16().item()
 
 
-def replied(choice: Callable[[list[int], str], Any], **usage: int) -> Made:
+def replied(choice: Callable[[list[int], str], Any], **usage: Any) -> Made:
     """Another reply, and other counts, from the prompt and the own reply."""
 
     def changed(body: Any, ids: list[int], answer: Any) -> Any:
@@ -107,6 +108,14 @@ drops_bos = reading(
     lambda ids: [*ids[1:], ids[-1]] if ids[0] == BOS else ids,
     lambda log_p, ids: torch.cat([log_p[:1], log_p[:-1]]) if ids[0] == BOS else log_p,
 )
+NEVER = tiny_tokenizer().convert_tokens_to_ids(",")
+
+
+def never_says(log_p: torch.Tensor) -> torch.Tensor:
+    """A token that long prompts of the proof have, and neither the short one nor a text, has no probability."""
+    return log_p.index_fill(-1, torch.tensor(NEVER), -math.inf)
+
+
 one_row_before = reading(lambda ids: ids, lambda log_p, ids: torch.cat([log_p[:1], log_p[:-1]]))
 
 
@@ -139,6 +148,16 @@ def other_weights(body: Any, ids: list[int], answer: Any) -> Any:
     own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
     answer["choices"][0]["logprobs"] = {"token_logprobs": [None, *own, -1.0]}
     return answer
+
+
+def later(first: int) -> Made:
+    """The probabilities of all tokens are those of others after `first` requests."""
+
+    def made() -> dict[str, Any]:
+        asked = count()
+        return {"predicts": lambda log_p: log_p.flip(-1) if next(asked) >= first else log_p}
+
+    return made
 
 
 def swapping() -> dict[str, Any]:
@@ -201,6 +220,13 @@ def strict(body: Any, ids: list[int], answer: Any) -> Any:
     """As OpenAI's own API: a field that it does not have is refused by its name."""
     problem = {"message": "Unrecognized request argument supplied: repetition_penalty", "code": 400}
     return (400, {"error": problem}) if "repetition_penalty" in body else answer
+
+
+def repeats_requests(body: Any, ids: list[int], answer: Any) -> Any:
+    """`penalised`, and an error repeats the request, whatever it is about."""
+    if "prompt_logprobs" in body:
+        return 400, {"error": {"message": f"no prompt_logprobs in {body}"}}
+    return penalised(body, ids, answer)
 
 
 def retokenized(body: Any, ids: list[int], answer: Any) -> Any:

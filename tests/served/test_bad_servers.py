@@ -73,6 +73,10 @@ ANSWERS: dict[str, tuple[Callable[[Socket], None], str]] = {
     "half of JSON": (sends(whole(HALF)), "breaks off after 32 characters"),
     "a busy server": (sends(whole(HTML, "503 Busy", "text/html")), NOTHING + ".*503.*Bad Gateway"),
     "a page": (sends(whole(HTML, kind="text/html")), "answers with no JSON: <html>"),
+    "a page in a charset of no text": (
+        sends(whole(HTML, "400 Bad Request", "text/html; charset=hex")),
+        r"refuses the request \(400\): <html>",
+    ),
     "an empty body": (sends(whole("")), "answers with no JSON: nothing"),
     "null": (sends(whole("null")), "answers with no JSON: null"),
     "a list": (sends(whole("[1]")), "no object"),

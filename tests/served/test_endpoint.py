@@ -1,4 +1,5 @@
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from lengthwise.settings import ServerOptions, Subject
 from lengthwise.subjects import Endpoint, LoadedModel, client, load, open_model
 from lengthwise.testing import tiny_tokenizer
 from tests.readings import next_logits, token_losses
+from tests.served.servers import raw
 from tests.served.stub import Stub
 
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
@@ -54,18 +56,28 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
         next_logits(endpoint, IDS[:30])
 
 
-@pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {},
+        [],
+        {"data": None},
+        {"data": [{"name": "tiny"}]},
+        {"data": ["tiny"]},
+        {"data": [{"id": None}]},
+        {"data": [{"id": 1}, {"id": 2}]},
+    ],
+)
 def test_another_list_of_models_is_refused(listed: Any, stub: Stub, folder: Path) -> None:
     stub.answer = lambda *_: (200, listed)
     with pytest.raises(UsageError, match="serves several models, or none"):
         Endpoint(stub.url, tokenizer=str(folder))
 
 
-def test_tokens_are_counted_where_tokenize_takes_other_fields(stub: Stub, folder: Path) -> None:
+@pytest.mark.parametrize("other", [(200, {"tokens": []}), (200, None), raw("200 OK", data=b"<html>")])
+def test_tokens_are_counted_where_tokenize_is_another_page(other: Any, stub: Stub, folder: Path) -> None:
     answer = stub.answer
-    stub.answer = lambda method, path, body: (
-        (200, {"tokens": []}) if path == "/tokenize" else answer(method, path, body)
-    )
+    stub.answer = lambda method, path, body: other if path == "/tokenize" else answer(method, path, body)
     assert Endpoint(stub.url, tokenizer=str(folder)).served_model == "tiny"
 
 
@@ -143,16 +155,67 @@ def test_a_header_of_a_gateway(stub: Stub, folder: Path, monkeypatch: pytest.Mon
     endpoint = Endpoint(stub.url, tokenizer=str(folder), server=options)
     assert stub.headers["api-key"] == "word-of-the-gate"
     assert "word" not in endpoint._client._shown("wrong key word-of-the-gate"), "a server may repeat it"
-    for wrong in ("api-key", "a b=GATE", "api-key=NOWHERE"):
+    for wrong in (
+        ["api-key"],
+        ["a b=GATE"],
+        ["api-key=NOWHERE"],
+        ["Content-Length=GATE"],
+        ["a=GATE", "A=GATE"],
+    ):
         with pytest.raises((UsageError, MissingError)) as caught:
-            Endpoint(stub.url, server=ServerOptions(header=(wrong,)))
+            Endpoint(stub.url, server=ServerOptions(header=tuple(wrong)))
         assert "NOWHERE" not in str(caught.value), "it may be the secret itself"
+    # In place of the key, which another gateway is not told.
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    stub.headers.clear()
+    Endpoint(stub.url, tokenizer=str(folder), server=ServerOptions(header=("authorization=GATE",)))
+    assert {name: value for name, value in stub.headers.items() if name.lower() == "authorization"} == {
+        "authorization": "word-of-the-gate"
+    }
+
+
+@pytest.mark.parametrize("value", ["word…", "word\nsecond", "wörd"])
+@pytest.mark.parametrize("name", ["LENGTHWISE_API_KEY", "GATE"])
+def test_a_value_that_no_header_can_have_is_refused_and_not_shown(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(
+        UsageError, match=r"of (LENGTHWISE_API_KEY|--header api-key) has a character"
+    ) as caught:
+        Endpoint("http://127.0.0.1:9/v1", server=ServerOptions(header=("api-key=GATE",) * (name == "GATE")))
+    assert value[:4] not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["http://me:word@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?api_key=word", "http:///v1"]
+    ("name", "value", "said"),
+    [
+        ("ALL_PROXY", "socks4://me:word@127.0.0.1:9", "a proxy of the environment"),
+        ("http_proxy", "socks5://me:word@127.0.0.1:9", "a proxy of the environment"),
+        ("SSL_CERT_FILE", "/gone", "the certificates of the environment"),
+    ],
 )
-def test_urls_that_hold_a_secret_are_refused(url: str) -> None:
+def test_an_environment_that_cannot_be_used_is_named(name, value, said, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises((UsageError, MissingError), match=said) as caught:
+        Endpoint("http://127.0.0.1:9/v1")
+    assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:word@127.0.0.1:9/v1",
+        "http://me:word@127.0.0.1:port/v1",
+        "http://me:word@127.0.0.1:99999/v1",
+        "ftp://me:word@127.0.0.1/v1",
+        "http://127.0.0.1:9/v1?api_key=word",
+        "http://127.0.0.1:9/v1?",
+        "http:///v1",
+        "127.0.0.1:9/v1",
+    ],
+)
+def test_urls_that_hold_a_secret_or_are_of_no_server_are_refused(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         Endpoint(url)
     assert "word" not in str(caught.value).replace("without password", "")
@@ -220,4 +283,5 @@ def test_each_answer_moves_the_bar(endpoint: Endpoint, monkeypatch: pytest.Monke
     seen = list[float]()
     monkeypatch.setattr(progress, "_WATCH", [seen.append])
     endpoint.write([tuple(map(int, IDS[:20])), tuple(map(int, IDS[:33]))], new_tokens=5)
-    assert sorted(seen) == [20 + 4, 33 + 4]
+    # The short prompt that is asked again comes last.
+    assert sorted(seen[:2]) == [20 + 4, 33 + 4]

@@ -11,8 +11,9 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.measure import Misalignment, Perplexity
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
-from tests.served.servers import Made, distributed, forced
+from tests.served.servers import Made, distributed, forced, later
 
+AGAIN = "when it is asked again"
 OTHER = "another number than in a prompt"
 LOWER = torch.tensor(-9999.0)
 DISTRIBUTIONS: dict[str, tuple[Made, str]] = {
@@ -36,12 +37,14 @@ DISTRIBUTIONS: dict[str, tuple[Made, str]] = {
     ),
     "in base 2": (distributed(lambda log_p: log_p / math.log(2)), "sum to 1"),
     "a hundred entries": (lambda: {"most_logprobs": 100}, "sum to 1"),
+    "other weights later": (later(25), AGAIN),
 }
 FORCED: dict[str, tuple[Made, str]] = {
     "as it is": (dict, ""),
     "after others are left out": (forced(lambda _: 0.0), OTHER),
     "heated": (forced(lambda value: value / 2), OTHER),
     "never": (forced(lambda _: -9999.0), OTHER),
+    "more than sure": (forced(lambda value: value + 20), "is no log-probability"),
 }
 PAPER = Misalignment(lengths=(32,), windows=3, estimator="paper")
 DECODED = Perplexity(lengths=(64,), windows=1)
@@ -52,6 +55,8 @@ DECODED = Perplexity(lengths=(64,), windows=1)
     [
         *(pytest.param(PAPER, None, *each, id=f"whole, {name}") for name, each in DISTRIBUTIONS.items()),
         *(pytest.param(DECODED, "decode=8", *each, id=f"alone, {name}") for name, each in FORCED.items()),
+        pytest.param(PAPER, "decode=8", dict, "after one pass, and read is decode=8", id="whole, decoded"),
+        pytest.param(DECODED, "decode=64", later(60), AGAIN, id="alone, all of it, other weights later"),
     ],
 )
 def test_it_is_that_of_a_prompt(

@@ -33,6 +33,7 @@ from tests.served.servers import (
     counted,
     drops_bos,
     listed,
+    never_says,
     noisy,
     now_and_then,
     numbers,
@@ -41,6 +42,7 @@ from tests.served.servers import (
     penalised,
     raw,
     remembered,
+    repeats_requests,
     replied,
     retokenized,
     says,
@@ -158,6 +160,15 @@ QUIRKS: dict[str, Quirk] = {
     "cuts on the left": Quirk(
         lambda: {"reads": lambda ids: [0] * (len(ids) - 60) + ids[-60:]}, "tokens give other numbers alone"
     ),
+    "never says a token": Quirk(lambda: {"predicts": never_says}),
+    "never says a token, and cuts on the left": Quirk(
+        lambda: {"predicts": never_says, "reads": lambda ids: [0] * (len(ids) - 60) + ids[-60:]},
+        "tokens give other numbers alone",
+    ),
+    "says nothing from token 48 on": Quirk(
+        lambda: {"predicts": lambda log_p: torch.cat([log_p[:47], log_p[47:] * math.nan])},
+        "numbers at its end are no log-probabilities",
+    ),
     "cuts on the right": Quirk(
         lambda: {"reads": lambda ids: ids[:40] + [0] * (len(ids) - 40)},
         "other tokens at its end change nothing",
@@ -184,6 +195,7 @@ QUIRKS: dict[str, Quirk] = {
     ),
     "heats by 0.7": Quirk(lambda: {"predicts": lambda log_p: (log_p / 0.7).log_softmax(-1)}, found=True),
     "a penalty of its own": Quirk(says(penalised), everywhere=True),
+    "a penalty of its own, and errors with the request": Quirk(says(repeats_requests)),
     "a strict API": Quirk(says(strict)),
     # Who answers.
     "two replicas": Quirk(at(lambda number: number % 2 == 0, other_weights), "changes by"),
@@ -191,7 +203,7 @@ QUIRKS: dict[str, Quirk] = {
     "other weights later": Quirk(
         at(lambda number: number > 22, other_weights),
         "when it is asked again",
-        verbs=(*READ, "likelihood"),
+        everywhere=True,
     ),
     "mixes up who asked": Quirk(swapping, "other numbers when it is asked again"),
     "another model on request": Quirk(
@@ -250,6 +262,11 @@ QUIRKS: dict[str, Quirk] = {
     ),
     "a reply of too many tokens": Quirk(
         replied(lambda ids, own: {"text": own}, completion_tokens=100), "has 100 tokens", verbs=("greedy",)
+    ),
+    "a reply of a number that is none": Quirk(
+        replied(lambda ids, own: {"text": own}, completion_tokens="few"),
+        "no text of a reply",
+        verbs=("greedy",),
     ),
     "a prompt that is cut for the reply": Quirk(
         replied(lambda ids, own: {"text": own}, prompt_tokens=100), "counts 100 tokens", verbs=("greedy",)

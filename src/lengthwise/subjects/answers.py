@@ -97,12 +97,19 @@ def computed(value: float) -> float:
 
 
 def distribution(answer: Any) -> dict[int, float]:
-    """log p of every token that an answer to `DISTRIBUTION` names, by id; Refused unless entries are named by id."""
+    """log p of every token that an answer to `DISTRIBUTION` names, by id.
+
+    Refused unless entries are named by id, and are log-probabilities.
+    """
     try:
         [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
-        return {int(name.removeprefix("token_id:")): computed(float(value)) for name, value in tops.items()}
+        found = {int(name.removeprefix("token_id:")): float(value) for name, value in tops.items()}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Refused(f"the answer has no top_logprobs by token id: {error!r}") from error
+    for token, value in found.items():
+        if value > MOST:
+            raise Refused(f"{value} is no log-probability (token id {token})")
+    return {token: computed(value) for token, value in found.items()}
 
 
 def written(answer: Any, prompt: str, *, most: int, at_least: int) -> str:
@@ -113,7 +120,7 @@ def written(answer: Any, prompt: str, *, most: int, at_least: int) -> str:
     try:
         [choice] = answer["choices"]
         text, ended, numbers = choice["text"], choice.get("finish_reason"), choice.get("logprobs") or {}
-        tokens = usage_of(answer).get("completion_tokens") or most
+        tokens = int(usage_of(answer).get("completion_tokens") or most)
         pairs = list(
             zip(numbers.get("token_logprobs") or (), numbers.get("top_logprobs") or (), strict=False)
         )

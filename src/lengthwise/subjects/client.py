@@ -19,7 +19,7 @@ from typing import Any
 import httpx2 as httpx
 from anyio.from_thread import start_blocking_portal
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, require_kind
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require, require_kind
 from lengthwise.progress import advance
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects.answers import NEUTRAL, NOT_OPENAI, Refused, usage_of
@@ -57,20 +57,35 @@ class Client:
         try:
             parsed = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
-            raise UsageError(f"{url!r} is no URL: {error}", expected="http://HOST:PORT/v1") from error
-        if parsed.userinfo or parsed.query or parsed.fragment or not parsed.host:
+            raise UsageError(f"the endpoint has no URL: {error}", expected="http://HOST:PORT/v1") from error
+        require(
+            parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 0) < 2**16,
+            f"the endpoint's URL has scheme {parsed.scheme!r}, host {parsed.host!r} and port {parsed.port}",
+            "http://HOST:PORT/v1",
+        )
+        if parsed.userinfo or "?" in url or "#" in url:
             raise UsageError(
-                f"the URL of the endpoint at {parsed.host or 'no host'} holds more than a place",
+                f"the URL of the endpoint at {parsed.host} holds more than a place",
                 expected="http://HOST:PORT/v1, without password and query (results record it)",
                 fix=f"put the key into {KEYS[0]}",
             )
         self.url = str(parsed)
         self.root = self.url.removesuffix("/v1")
         """The URL of the server itself, for what is no part of the API."""
-        self._key = next((key for name in KEYS if (key := os.environ.get(name, "").strip())), None)
-        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._headers |= dict(map(_header, options.header))
-        self._certificates = httpx.create_ssl_context()
+        keys = ((name, key) for name in KEYS if (key := os.environ.get(name, "").strip()))
+        given = [_header(assignment) for assignment in options.header]
+        names = {name.lower() for name, _ in given}
+        require(len(names) == len(given), "--header gives one name twice", "each name once, in any case")
+        self._headers = dict(given)
+        if (key := next(keys, None)) and "authorization" not in names:
+            self._headers["Authorization"] = f"Bearer {_sent(*key)}"
+        try:
+            self._certificates = httpx.create_ssl_context()
+        except OSError as error:
+            raise UsageError(
+                f"the certificates of the environment cannot be read: {reason(error)}",
+                expected="files of certificates in SSL_CERT_FILE and SSL_CERT_DIR, or neither",
+            ) from error
         self._neutral = dict(NEUTRAL)
         self.answers_as: dict[str, Any] = {}
         """What the answers call the model and its build."""
@@ -100,12 +115,20 @@ class Client:
             silence = _Silence()
             # A request may wait for the others as long as they take.
             most = max(_TIMEOUT_SECONDS, self.patience)
-            async with httpx.AsyncClient(
-                headers=self._headers,
-                timeout=httpx.Timeout(most, connect=10.0, pool=None),
-                verify=self._certificates,
-                limits=httpx.Limits(max_connections=self.at_once),
-            ) as client:
+            timeout = httpx.Timeout(most, connect=10.0, pool=None)
+            limits = httpx.Limits(max_connections=self.at_once)
+            try:
+                made = httpx.AsyncClient(
+                    headers=self._headers, timeout=timeout, verify=self._certificates, limits=limits
+                )
+            except (ImportError, ValueError) as error:
+                kind = MissingError if isinstance(error, ImportError) else UsageError
+                raise kind(
+                    f"a proxy of the environment cannot be used: {reason(error)}",
+                    expected="HTTP_PROXY, HTTPS_PROXY and ALL_PROXY with http://HOST:PORT, or none of them",
+                    fix="pip install socksio, for a proxy of SOCKS 5",
+                ) from error
+            async with made as client:
                 try:
                     async with asyncio.TaskGroup() as group:
                         watch = group.create_task(self._watch(silence))
@@ -141,9 +164,14 @@ class Client:
             unknown = [name for name in NOT_OPENAI if name in self._neutral and name in str(error)]
             if not unknown:
                 raise
-            for name in unknown:
-                del self._neutral[name]
-            return self.complete(model, prompts, fields, tokens=tokens)
+            neutral = self._neutral
+            self._neutral = {name: value for name, value in neutral.items() if name not in unknown}
+            try:
+                return self.complete(model, prompts, fields, tokens=tokens)
+            except Refused:
+                # The field was no reason: some servers repeat the whole request in any error.
+                self._neutral = neutral
+                raise
         for prompt, answer in zip(prompts, answers, strict=True):
             self._check(prompt, answer)
         return answers
@@ -211,7 +239,8 @@ class Client:
 
         Refused or LengthwiseError where another attempt would change nothing.
         """
-        status, text, url = answer.status_code, answer.text, answer.request.url
+        # Whatever charset it names: it may be none of text.
+        status, text, url = answer.status_code, answer.content.decode(errors="replace"), answer.request.url
         message = self._shown(
             _message(content or text or ("nothing" if answer.is_success else answer.reason_phrase))
         )
@@ -246,7 +275,8 @@ class Client:
 def _header(assignment: str) -> tuple[str, str]:
     """Name and value of a header that the command line gives as NAME=ENV."""
     name, _, variable = assignment.partition("=")
-    if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not variable:
+    own = name.lower() in ("content-length", "transfer-encoding")
+    if own or not re.fullmatch(r"[A-Za-z0-9-]+", name) or not variable:
         raise UsageError(
             f"--header is {name!r}", expected="NAME=ENV, as in api-key=AZURE_KEY (results record it)"
         )
@@ -255,7 +285,17 @@ def _header(assignment: str) -> tuple[str, str]:
         raise MissingError(
             f"the environment variable of --header {name} is not set", fix=f"--header {name}=ENV, and set ENV"
         )
-    return name, value
+    return name, _sent(f"--header {name}", value)
+
+
+def _sent(name: str, value: str) -> str:
+    """A value that a header can have; of another one the HTTP library's errors would show the secret."""
+    require(
+        value.isascii() and value.isprintable(),
+        f"the value of {name} has a character that no header can have",
+        "letters, digits and signs of ASCII on one line",
+    )
+    return value
 
 
 def _seconds(after: str) -> float:

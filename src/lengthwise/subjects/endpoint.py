@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects import answers, client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
@@ -105,7 +105,14 @@ class Endpoint:
         for each in readings:
             check_wants(self, each.want, needs="this was asked of it", fix="load the model instead")
         if any(each.want is Want.NEXT for each in readings):
-            return [Read(rows=self._next(each.tokens)) for each in readings]
+            require(
+                not self.path.decode,
+                f"{self.name} gives whole distributions after one pass, and read is decode={self.path.decode}",
+                "read=prefill",
+            )
+            read = [Read(rows=self._next(each.tokens)) for each in readings]
+            self._log_probs([])
+            return read
         texts, labels = [], []
         for each in readings:
             if len(each.labels):
@@ -118,6 +125,8 @@ class Endpoint:
             # Cold first: afterwards the server's cache holds these prompts.
             cold = iter(self._losses_of(texts, labels, cold=True) if self.path.decode else ())
             warm = iter(self._losses_of(texts, labels))
+            if self.path.decode:
+                self._log_probs([])
         except NonFiniteLogits as error:
             owners = [
                 index
@@ -148,7 +157,7 @@ class Endpoint:
             return self._scored(texts, labels)
         ends = self._decoded(texts, [each[-decoded:] for each in labels], cold=cold)
         begun = [
-            self._scored([text[:-decoded]], [each[:-decoded]])[0] if len(each) > decoded else each[:0]
+            self._scored([text[:-decoded]], [each[:-decoded]])[0] if len(each) > decoded else ()
             for text, each in zip(texts, labels, strict=True)
         ]
         return [torch.cat([torch.as_tensor(one).double(), two]) for one, two in zip(begun, ends, strict=True)]
@@ -272,6 +281,7 @@ class Endpoint:
                     fix="ask the server itself, without filters, limits and sampling of a gateway, or use "
                     "--mode likelihood",
                 ) from error
+        self._log_probs([])
         return texts if until is None else [answers.cut(self.tokenizer, text, until) for text in texts]
 
     def describe(self) -> dict[str, Any]:
@@ -317,7 +327,8 @@ class Endpoint:
     def _log_probs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of each token of the prompts but the first; UsageError where the server is not what it was.
 
-        A short prompt goes with them, which must give what it gave at first.
+        A short prompt goes with them, which must give what it gave at first. It goes alone after each batch of other
+        requests.
         """
         known, numbers = self._known
         *found, again = self._ask([*prompts, known])

@@ -46,7 +46,7 @@ def card_of(client: Client, served_model: str | None) -> dict[str, Any]:
     """What the server's list says of the model; UsageError unless one is named or served alone."""
     listed = client.get(f"{client.url}/models")
     try:
-        named = {card["id"]: card for card in listed["data"]}
+        named = {card["id"]: card for card in listed["data"] if isinstance(card["id"], str)}
     except (KeyError, TypeError):
         # Another list, or null where nothing is served.
         named = {}
@@ -200,14 +200,17 @@ def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int
         bare: of its beginning without the BOS, if it has one.
         first: where the first two differ.
     """
-    if not all(np.isfinite(each).all() for each in (whole, changed, half)):
-        # The model's own, which the run names with the text that they are of.
-        return None
+    known = np.isfinite(whole + changed)
+    known[: len(half)] &= np.isfinite(half)
+    if not known[first : first + 2].all():
+        return "numbers at its end are no log-probabilities"
+    # Others are the model's own, which the run names with the text that they are of; the rest has to fit.
+    whole, changed, half = (np.where(known[: len(each)], each, 0) for each in (whole, changed, half))
     if (apart := _apart(whole[: len(half)], half)) > _ROUNDING:
         return f"its first {len(half) + 1} tokens give other numbers alone, by {apart:.3g} nats"
     if (apart := _apart(whole[:first], changed[:first])) > _ROUNDING:
         return f"the same tokens give other numbers when they are asked again, by {apart:.3g} nats"
-    lowest = np.unique(whole, return_counts=True)
+    lowest = np.unique(whole[known], return_counts=True)
     if lowest[1][0] >= _AT_THE_END and lowest[1][0] > 3 * lowest[1][1]:
         return f"numbers are cut off: {lowest[1][0]} are {lowest[0][0]:.4g}, and none is lower"
     # Of the tokens after the changed ones, which are the same in both.
@@ -220,6 +223,7 @@ def _unread(whole: Any, changed: Any, half: Any, bare: Any = None, *, first: int
         return "the number of a token does not change with the token before it"
     if bare is not None:
         same = slice(1, min(len(bare) + 1, first))
+        bare = np.where(np.isfinite(bare), bare, whole[1 : len(bare) + 1])
         if np.abs(whole[same] - bare[: first - 1]).mean() <= max(
             2 * np.abs(whole - changed)[same].mean(), 1e-4
         ):
@@ -240,7 +244,7 @@ def check_tokenizer(client: Client, card: Mapping[str, Any], tokenizer: Any) -> 
     try:
         [answer] = client.post(f"{client.root}/tokenize", [body])
         theirs = list(answer["tokens"])
-    except (Refused, KeyError, TypeError):
+    except (LengthwiseError, KeyError, TypeError):
         theirs = []
     seen, same = len(theirs), theirs == ours
     if not theirs:

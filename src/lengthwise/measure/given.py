@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import glob
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError, require_kind
+from lengthwise.errors import UsageError, require, require_kind
 from lengthwise.files import named_path, sampled_hash
 from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
 from lengthwise.settings import TAKEN_BY, Subject, TextOptions, checked, kind_of
@@ -294,3 +295,22 @@ def text_facts(text: Any, documents: TokenDocuments | None, items: Sequence[Item
         }
         left_out |= documents.left_out({item.stretch for item in items})
     return facts | {"left_out": left_out} if facts else {}
+
+
+def check_items(measurement: Measurement, items: Sequence[Item]) -> None:
+    """Raise UsageError for no item, and for two of one name: the log has one record of each, and drops the second."""
+    require(bool(items), f"{measurement.about.kind} has nothing to read", "at least one item")
+    name, count = Counter(item.key for item in items).most_common(1)[0]
+    require(count == 1, f"{count} items are named {name}", "a name for each, unique in its run")
+
+
+def inputs_of(model: Any, other: Any, text: Any, files: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `inputs.json` holds: fingerprints of the models and the text, and of the models' `files`."""
+    prints = {"model": model.fingerprint()}
+    if text is not None:
+        # Of chats as they are given: what is given again is compared before any model renders it.
+        corpus = text.fingerprint if isinstance(text, Corpus) else text.corpus_fingerprint
+        prints["text"] = {"corpus": corpus}
+    if other is not model:
+        prints["second model"] = other.fingerprint()
+    return {name: {**own, **files.get(name, {})} for name, own in prints.items()}

@@ -10,14 +10,13 @@ import contextlib
 import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted, UsageError, require
+from lengthwise.errors import Interrupted, UsageError
 from lengthwise.machine import is_main_process, process_count
 from lengthwise.measure import given
 from lengthwise.measure.measurement import Measurement, remarks_of
@@ -207,10 +206,7 @@ class _Prepared:
             self.items = self.measurement.items(model, text, other)
         else:
             self.items, self.documents = given.items_of(self.measurement, text, model, other, cache=cache)
-        require(bool(self.items), f"{measurement.about.kind} has nothing to read", "at least one item")
-        # The log has one record of each name: of two items the second would be left out.
-        name, count = Counter(item.key for item in self.items).most_common(1)[0]
-        require(count == 1, f"{count} items are named {name}", "a name for each, unique in its run")
+        given.check_items(measurement, self.items)
         self.longest = max(item.longest for item in self.items)
         self._check_models()
 
@@ -254,17 +250,9 @@ class _Prepared:
         # Every process that holds a part of the weights takes part in the fingerprint.
         if folder is None and not self.spread:
             return
-        prints = {"model": self.model.fingerprint()}
-        if self.text is not None:
-            # Of chats as they are given: what is given again is compared before any model renders it.
-            own = self.given_text
-            prints["text"] = {
-                "corpus": own.fingerprint if isinstance(own, Corpus) else own.corpus_fingerprint
-            }
-        if self.other is not self.model:
-            prints["second model"] = self.other.fingerprint()
+        inputs = given.inputs_of(self.model, self.other, self.given_text, files)
         if folder is not None:
-            folder.check_inputs({name: {**own, **files.get(name, {})} for name, own in prints.items()})
+            folder.check_inputs(inputs)
 
     def _score(self, log: SampleLog) -> None:
         """Read and score, in batches, the items that the log does not hold yet.

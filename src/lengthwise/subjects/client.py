@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -23,9 +21,8 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason,
 from lengthwise.progress import advance
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects.answers import NEUTRAL, NOT_OPENAI, Refused, usage_of
+from lengthwise.subjects.headers import KEYS, headers_of
 
-KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
-"""Environment variables of the key, the first that is set."""
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
 PATIENCE_SECONDS = 45.0
@@ -72,13 +69,7 @@ class Client:
         self.url = str(parsed)
         self.root = self.url.removesuffix("/v1")
         """The URL of the server itself, for what is no part of the API."""
-        keys = ((name, key) for name in KEYS if (key := os.environ.get(name, "").strip()))
-        given = [_header(assignment) for assignment in options.header]
-        names = {name.lower() for name, _ in given}
-        require(len(names) == len(given), "--header gives one name twice", "each name once, in any case")
-        self._headers = dict(given)
-        if (key := next(keys, None)) and "authorization" not in names:
-            self._headers["Authorization"] = f"Bearer {_sent(*key)}"
+        self._headers = headers_of(options.header)
         try:
             self._certificates = httpx.create_ssl_context()
         except OSError as error:
@@ -270,32 +261,6 @@ class Client:
         for secret in self._headers.values():
             text = text.replace(secret.removeprefix("Bearer "), "***")
         return text[:_MOST_SHOWN]
-
-
-def _header(assignment: str) -> tuple[str, str]:
-    """Name and value of a header that the command line gives as NAME=ENV."""
-    name, _, variable = assignment.partition("=")
-    own = name.lower() in ("content-length", "transfer-encoding")
-    if own or not re.fullmatch(r"[A-Za-z0-9-]+", name) or not variable:
-        raise UsageError(
-            f"--header is {name!r}", expected="NAME=ENV, as in api-key=AZURE_KEY (results record it)"
-        )
-    if not (value := os.environ.get(variable, "").strip()):
-        # It may be the secret itself, by mistake.
-        raise MissingError(
-            f"the environment variable of --header {name} is not set", fix=f"--header {name}=ENV, and set ENV"
-        )
-    return name, _sent(f"--header {name}", value)
-
-
-def _sent(name: str, value: str) -> str:
-    """A value that a header can have; of another one the HTTP library's errors would show the secret."""
-    require(
-        value.isascii() and value.isprintable(),
-        f"the value of {name} has a character that no header can have",
-        "letters, digits and signs of ASCII on one line",
-    )
-    return value
 
 
 def _seconds(after: str) -> float:

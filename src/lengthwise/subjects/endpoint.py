@@ -19,7 +19,7 @@ from lengthwise.errors import UsageError, require
 from lengthwise.settings import ServerOptions
 from lengthwise.subjects import answers, client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
-from lengthwise.subjects.rows import Rows
+from lengthwise.subjects.rows import Rows, finite_losses
 from lengthwise.text import tokenizer_fingerprint
 
 
@@ -170,18 +170,7 @@ class Endpoint:
             assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
             prompts.append([int(token) for token in (*view, following[-1])])
         each = zip(self._log_probs(prompts), labels, strict=True)
-        return self._losses([values[len(values) - len(following) :] for values, following in each], prompts)
-
-    def _losses(self, log_p: Sequence[Sequence[float]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        """-log p of the last tokens of each text; NonFiniteLogits where the server computes NaN or an infinity."""
-        found = []
-        for index, (values, tokens) in enumerate(zip(log_p, texts, strict=True)):
-            losses = -torch.tensor(values, dtype=torch.float64)
-            if len(bad := (~losses.isfinite()).nonzero()):
-                position = len(tokens) - 1 - len(values) + int(bad[0])
-                raise NonFiniteLogits(position, model=self.name, view=index)
-            found.append(losses)
-        return found
+        return finite_losses(self.name, [values[len(values) - len(own) :] for values, own in each], prompts)
 
     def _decoded(
         self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool
@@ -202,7 +191,7 @@ class Endpoint:
                 ]
             )
             texts.append([*view, following[-1]])
-        return self._losses(values, texts)
+        return finite_losses(self.name, values, texts)
 
     def _forced(self, prefix: Sequence[int] | NDArray[Any], token: int, *, cold: bool) -> float:
         """log p of a token after a prefix, from a request that allows the server no other token."""

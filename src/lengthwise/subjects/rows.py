@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -108,3 +108,16 @@ def naming_bad_logits(model: Any, text: str | Callable[[int], str]) -> Iterator[
             raise
         words = text if isinstance(text, str) else text(error.view or 0)
         raise NonFiniteLogits(error.position, model=model.name, text=words) from error
+
+
+def finite_losses(
+    model: str, log_p: Sequence[Sequence[float]], texts: Sequence[Sequence[int]]
+) -> list[Tensor]:
+    """-log p of the last tokens of each text; NonFiniteLogits where the server computes NaN or an infinity."""
+    found = []
+    for index, (values, tokens) in enumerate(zip(log_p, texts, strict=True)):
+        made = -torch.tensor(values, dtype=torch.float64)
+        if len(bad := (~made.isfinite()).nonzero()):
+            raise NonFiniteLogits(len(tokens) - 1 - len(values) + int(bad[0]), model=model, view=index)
+        found.append(made)
+    return found

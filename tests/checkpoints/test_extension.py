@@ -31,6 +31,10 @@ def refusal(model: Any, method: str = "yarn", **arguments: Any) -> str:
     return str(caught.value)
 
 
+def _based(theta: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}, "num_hidden_layers": 3}
+
+
 ELSEWHERE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
 # Model, how it is made, what is asked for, what is said.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
@@ -47,7 +51,12 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
             {"original_length": n},
             f"original_length = {n} for the model\nexpected: 2 to 64 tokens",
         )
-        for n in (65, 0, -5)
+        for n in (65, 0, -5, "32", 32.5, True)
+    ),
+    *(
+        ("llama-gqa", _based(base), {"method": method}, f"not above that of the model, {base:.0f}")
+        for base in (5e5, 1e6)
+        for method in ("abf", "eabf")
     ),
 ]
 
@@ -55,6 +64,13 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "made", "asked", "says"), REFUSED, ids=str)
 def test_what_is_refused(name: str, made: dict[str, Any], asked: dict[str, Any], says: str) -> None:
     assert says in refusal(tiny_model(name, **made), **asked)
+
+
+@pytest.mark.parametrize("method", ["abf", "eabf"])
+def test_a_base_that_is_given_is_taken_whatever_the_model_has(method: str) -> None:
+    for own, given, taken in ((1e6, {"theta": 1e6}, 1e6), (1e5, {}, 5e5)):
+        extension = extend(tiny_model("llama-gqa", **_based(own)), method, factor=2.0, **given)
+        assert extension.inverse_frequencies()[0][1] == pytest.approx(taken ** (-2 / extension.head_dim))
 
 
 def test_a_model_that_does_not_do_what_its_configuration_says() -> None:

@@ -12,6 +12,7 @@ from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.positions import ROPE_METHODS
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import logits, random_ids, tiny_model, with_lora
@@ -132,6 +133,12 @@ class TestAdapters:
             if parameter.requires_grad and "frequencies.down" in name:
                 torch.nn.init.normal_(parameter, std=0.1)
         return wrapped
+
+    @pytest.mark.parametrize("method", [name for name in ROPE_METHODS if ROPE_METHODS[name].learned])
+    def test_weights_that_the_adapter_would_not_save_are_refused(self, method: str) -> None:
+        wrapped = self.adapted(tiny_llama())
+        assert method in refusal(wrapped, method)
+        extend(wrapped, "yarn", factor=2.0)
 
     @pytest.mark.parametrize("method", ["yarn", "clex", "eabf"])
     def test_the_base_model_is_extended_as_the_adapter_needs_it(self, method: str, tmp_path: Path) -> None:

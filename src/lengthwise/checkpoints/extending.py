@@ -23,12 +23,13 @@ from lengthwise.checkpoints.extension import (
     read_extension,
     write_extension,
 )
-from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
+from lengthwise.checkpoints.hidden import cache_among, decoder_of, is_peft_model, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
 from lengthwise.checkpoints.stored_weights import weight_files
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError, require
 from lengthwise.files import read_json
+from lengthwise.positions import ROPE_METHODS
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.settings import checked
@@ -51,9 +52,9 @@ def extend(
 
     No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
     loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
-    model before you add an adapter, so that `clex` is trained with it, and save that through an `AlignmentTrainer` or
-    a recipe: PEFT's `save_pretrained` writes no word of the extension. If types of layers have rotary positions of
-    their own, only the full attention layers are extended.
+    model before you add an adapter, and for `clex` name `rotary_emb` in its `modules_to_save`, as recipes do. Save
+    it through an `AlignmentTrainer` or a recipe: PEFT's `save_pretrained` writes no word of the extension. If types
+    of layers have rotary positions of their own, only the full attention layers are extended.
 
     Args:
         model: a causal LM with rotary positions, bare or wrapped.
@@ -65,13 +66,17 @@ def extend(
 
     Raises:
         UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says, or
-            its positions change nothing.
+            its positions change nothing; or `clex` for a model with an adapter, which would not save its weights.
     """
     base = unwrap(model)
     with quiet_transformers():
         extension = plan_extension(
             base.config, method, factor=factor, original_length=original_length, options=options, name=name
         )
+    lost = is_peft_model(model) and ROPE_METHODS[method].learned
+    require(
+        not lost, f"{method} behind an adapter, which does not save its weights", "extend, then an adapter"
+    )
     found = find_rotary(base)
     if not found:
         raise UsageError(

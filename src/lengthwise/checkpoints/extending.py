@@ -74,9 +74,7 @@ def extend(
             base.config, method, factor=factor, original_length=original_length, options=options, name=name
         )
     lost = is_peft_model(model) and ROPE_METHODS[method].learned
-    require(
-        not lost, f"{method} behind an adapter, which does not save its weights", "extend, then an adapter"
-    )
+    require(not lost, f"{method} behind an adapter, which would lose its weights", "extend, then the adapter")
     found = find_rotary(base)
     if not found:
         raise UsageError(

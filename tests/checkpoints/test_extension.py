@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
 from lengthwise.checkpoints.extending import clex_modules, fixed_time
-from lengthwise.checkpoints.extension import plan_extension
+from lengthwise.checkpoints.extension import plan_extension, read_extension
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
@@ -107,6 +107,19 @@ def test_what_transformers_cannot_do_it_refuses_to_load(method, tmp_path, monkey
     monkeypatch.delitem(ROPE_INIT_FUNCTIONS, extension.custom_rope_type)
     with pytest.raises(KeyError, match=f"lengthwise_{method}"), quiet_transformers():
         AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+
+
+@pytest.mark.parametrize("record", ["none", "another"])
+@pytest.mark.parametrize("name", ["llama-gqa", "gemma3-text"])
+def test_a_rope_type_of_another_record_is_refused(record: str, name: str, tmp_path: Path) -> None:
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
+    model = tiny_model(name, **(layers if name == "gemma3-text" else {}))
+    extend(model, "yarn_revised", factor=2.0)
+    save(model, tmp_path / "m")
+    other = read_extension(model.config).to_dict() | {"method": "ntk_by_parts", "options": {}}
+    rewritten(tmp_path / "m", lengthwise_extension=None if record == "none" else other)
+    with pytest.raises(UsageError, match=r"lengthwise_yarn_revised.*no record of it"):
+        load(str(tmp_path / "m"))
 
 
 def test_clex_weights_are_found_in_shards_and_missed_when_lost(tmp_path: Path) -> None:

@@ -334,8 +334,9 @@ def _recorded_frequencies(
     config: Any, device: Any = None, seq_len: int | None = None, layer_type: str | None = None
 ) -> tuple[Tensor, float]:
     """The frequencies of the recorded extension, through the interface of transformers."""
-    extension = read_extension(config)
-    assert extension is not None, config.rope_parameters
+    extension, kind = read_extension(config), ropes(config)[layer_type]["rope_type"]
+    if extension is None or extension.custom_rope_type != kind:
+        raise UsageError(f"rope_type is {kind}, and {RECORD} is no record of it")
     frequencies, scaling = extension.inverse_frequencies()
     return frequencies.to(device), scaling
 

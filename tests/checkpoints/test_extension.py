@@ -237,6 +237,20 @@ class TestTime:
         with pytest.raises(UsageError), fixed_time(tiny_llama(), length=5):
             pass
 
+    def test_a_time_within_another_is_left_for_the_outer_one(self) -> None:
+        model = self.model()
+        [(_, module)] = clex_modules(model)
+        with fixed_time(model, length=100):
+            with fixed_time(model, length=64):
+                assert module.fixed_time == 2
+            assert module.fixed_time == 4
+        assert module.fixed_time is None
+
+    @pytest.mark.parametrize("length", [0, -1, 1.5, True, "64", None])
+    def test_a_length_that_is_none(self, length: Any) -> None:
+        with pytest.raises(UsageError, match="length is"), fixed_time(self.model(), length=length):
+            pass
+
 
 class TestQueryScale:
     def test_the_layers_that_scale(self) -> None:

@@ -27,7 +27,7 @@ from lengthwise.checkpoints.hidden import cache_among, decoder_of, is_peft_model
 from lengthwise.checkpoints.position_limits import RECORD, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
 from lengthwise.checkpoints.stored_weights import weight_files
-from lengthwise.errors import MissingError, UsageError, require
+from lengthwise.errors import MissingError, UsageError, require, require_integer
 from lengthwise.files import read_json
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.positions.clex import ClexFrequencies, clex_time
@@ -76,11 +76,7 @@ def extend(
     lost = is_peft_model(model) and ROPE_METHODS[method].learned
     require(not lost, f"{method} behind an adapter, which would lose its weights", "extend, then the adapter")
     found = find_rotary(base)
-    if not found:
-        raise UsageError(
-            f"no rotary embedding is found in a {type(base).__name__}",
-            expected="a model of transformers with a module that has inv_freq",
-        )
+    require(bool(found), f"a {type(base).__name__} has no rotary embedding", "a module that has inv_freq")
     if any(module.config is not base.config.get_text_config() for _, _, module in found):
         raise UsageError(
             f"the layers of a {type(base).__name__} have rotary embeddings with settings of their own",
@@ -239,15 +235,16 @@ def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
     For generation: `length` is the prompt plus everything that will be generated. By default the prompt decides.
     """
     modules = [module for _, module in clex_modules(model)]
-    if not modules:
-        raise UsageError("the model has no CLEX frequencies", expected="a model extended by clex")
+    require(bool(modules), "the model has no CLEX frequencies", "a model extended by clex")
+    require_integer("length", length, low=1)
+    before = [module.fixed_time for module in modules]
     for module in modules:
         module.fixed_time = clex_time(length, module.extension.original_length, module.extension.factor)
     try:
         yield
     finally:
-        for module in modules:
-            module.fixed_time = None
+        for module, time in zip(modules, before, strict=True):
+            module.fixed_time = time
 
 
 def _before(module: Any, extension: Extension) -> tuple[Tensor, float]:

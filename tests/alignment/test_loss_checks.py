@@ -40,6 +40,18 @@ def test_labels_of_any_whole_numbers_are_labels(objective, dtype):
     assert objective(given).loss.item() == objective(data).loss.item()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32])
+def test_no_unsigned_label_is_a_row_without_one(objective, dtype):
+    """-100 is 156 in 8 bits, 65436 in 16."""
+    data = problem(vocabulary=300)
+    geometry, ids = data.geometry, torch.full((2, 12), 156)
+    given = ids.to(dtype)
+    expected = objective(replace(data, labels_long=ids, labels_short=ids)).loss.item()
+    assert objective(replace(data, labels_long=given, labels_short=given)).loss.item() == expected
+    counts = (Normalizers.count(each, each, geometry=geometry) for each in (given, ids))
+    assert len(set(counts)) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -48,6 +60,7 @@ def test_labels_of_any_whole_numbers_are_labels(objective, dtype):
         ({"hidden_short": torch.zeros(2, 11, 8).double()}, r"\[2, 11, (8|53)\]"),
         ({"labels_long": torch.zeros(2, 12)}, "labels_long is torch.float32"),
         ({"labels_short": torch.zeros(2, 12, dtype=torch.bool)}, "labels_short is torch.bool"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.complex64)}, "labels_short is torch.complex64"),
     ],
 )
 def test_views_labels_and_geometry_have_to_fit(objective, change, named):
@@ -66,6 +79,9 @@ def test_views_labels_and_geometry_have_to_fit(objective, change, named):
         ({"head_weight": torch.zeros(53, 8)}, "head_weight torch.float32"),
         ({"head_weight": torch.zeros(53 * 8).double()}, r"head_weight .*\[424\]"),
         ({"head_weight": torch.zeros(0).double()}, r"head_weight .*\[0\]"),
+        ({"head_weight": torch.zeros(53, 7).double()}, r"head_weight \[53, 7\]"),
+        ({"head_weight": torch.zeros(53, 8).long()}, "torch.int64"),
+        ({"head_weight": torch.zeros(53, 8).cfloat()}, "torch.complex64"),
         ({"head_bias": torch.zeros(52).double()}, r"head_bias is \[52\]"),
         ({"head_bias": torch.zeros(53, 1).double()}, r"head_bias is \[53, 1\]"),
         *(({"soft_cap": bad}, "soft_cap") for bad in (0, -1.0, NAN, math.inf, True, "30")),
@@ -75,6 +91,12 @@ def test_views_labels_and_geometry_have_to_fit(objective, change, named):
 def test_hidden_states_and_head_have_to_fit(change, named):
     with pytest.raises(UsageError, match=named):
         replace(problem(), **change).fused(alpha=0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_views_and_head_of_no_floating_dtype_are_refused(dtype):
+    with pytest.raises(UsageError, match=str(dtype)):
+        problem().to(dtype).fused(alpha=0.3)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float16])

@@ -7,11 +7,12 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
 from lengthwise.checkpoints.extending import clex_modules, fixed_time
-from lengthwise.checkpoints.extension import plan_extension
+from lengthwise.checkpoints.extension import plan_extension, read_extension
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.positions import ROPE_METHODS
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import logits, random_ids, tiny_model, with_lora
@@ -31,6 +32,10 @@ def refusal(model: Any, method: str = "yarn", **arguments: Any) -> str:
     return str(caught.value)
 
 
+def _based(theta: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}, "num_hidden_layers": 3}
+
+
 ELSEWHERE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
 # Model, how it is made, what is asked for, what is said.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
@@ -47,7 +52,12 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
             {"original_length": n},
             f"original_length = {n} for the model\nexpected: 2 to 64 tokens",
         )
-        for n in (65, 0, -5)
+        for n in (65, 0, -5, "32", 32.5, True)
+    ),
+    *(
+        ("llama-gqa", _based(base), {"method": method}, f"not above that of the model, {base:.0f}")
+        for base in (5e5, 1e6)
+        for method in ("abf", "eabf")
     ),
 ]
 
@@ -55,6 +65,13 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "made", "asked", "says"), REFUSED, ids=str)
 def test_what_is_refused(name: str, made: dict[str, Any], asked: dict[str, Any], says: str) -> None:
     assert says in refusal(tiny_model(name, **made), **asked)
+
+
+@pytest.mark.parametrize("method", ["abf", "eabf"])
+def test_a_base_that_is_given_is_taken_whatever_the_model_has(method: str) -> None:
+    for own, given, taken in ((1e6, {"theta": 1e6}, 1e6), (1e5, {}, 5e5)):
+        extension = extend(tiny_model("llama-gqa", **_based(own)), method, factor=2.0, **given)
+        assert extension.inverse_frequencies()[0][1] == pytest.approx(taken ** (-2 / extension.head_dim))
 
 
 def test_a_model_that_does_not_do_what_its_configuration_says() -> None:
@@ -92,6 +109,19 @@ def test_what_transformers_cannot_do_it_refuses_to_load(method, tmp_path, monkey
         AutoModelForCausalLM.from_pretrained(tmp_path / "m")
 
 
+@pytest.mark.parametrize("record", ["none", "another"])
+@pytest.mark.parametrize("name", ["llama-gqa", "gemma3-text"])
+def test_a_rope_type_of_another_record_is_refused(record: str, name: str, tmp_path: Path) -> None:
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
+    model = tiny_model(name, **(layers if name == "gemma3-text" else {}))
+    extend(model, "yarn_revised", factor=2.0)
+    save(model, tmp_path / "m")
+    other = read_extension(model.config).to_dict() | {"method": "ntk_by_parts", "options": {}}
+    rewritten(tmp_path / "m", lengthwise_extension=None if record == "none" else other)
+    with pytest.raises(UsageError, match=r"lengthwise_yarn_revised.*no record of it"):
+        load(str(tmp_path / "m"))
+
+
 def test_clex_weights_are_found_in_shards_and_missed_when_lost(tmp_path: Path) -> None:
     model = tiny_llama()
     extension = extend(model, "clex", factor=2.0, original_length=64)
@@ -116,6 +146,12 @@ class TestAdapters:
             if parameter.requires_grad and "frequencies.down" in name:
                 torch.nn.init.normal_(parameter, std=0.1)
         return wrapped
+
+    @pytest.mark.parametrize("method", [name for name in ROPE_METHODS if ROPE_METHODS[name].learned])
+    def test_weights_that_the_adapter_would_not_save_are_refused(self, method: str) -> None:
+        wrapped = self.adapted(tiny_llama())
+        assert method in refusal(wrapped, method)
+        extend(wrapped, "yarn", factor=2.0)
 
     @pytest.mark.parametrize("method", ["yarn", "clex", "eabf"])
     def test_the_base_model_is_extended_as_the_adapter_needs_it(self, method: str, tmp_path: Path) -> None:
@@ -199,6 +235,20 @@ class TestTime:
 
     def test_fixing_the_time_of_another_method(self) -> None:
         with pytest.raises(UsageError), fixed_time(tiny_llama(), length=5):
+            pass
+
+    def test_a_time_within_another_is_left_for_the_outer_one(self) -> None:
+        model = self.model()
+        [(_, module)] = clex_modules(model)
+        with fixed_time(model, length=100):
+            with fixed_time(model, length=64):
+                assert module.fixed_time == 2
+            assert module.fixed_time == 4
+        assert module.fixed_time is None
+
+    @pytest.mark.parametrize("length", [0, -1, 1.5, True, "64", None])
+    def test_a_length_that_is_none(self, length: Any) -> None:
+        with pytest.raises(UsageError, match="length is"), fixed_time(self.model(), length=length):
             pass
 
 

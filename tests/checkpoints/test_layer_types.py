@@ -21,6 +21,7 @@ from tests.architectures import logits, tiny_model
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 OPTIONS: dict[str, dict[str, Any]] = {
+    "abf": {"theta": 2e6},
     "eabf": {"skip_layers": 2, "theta": 2e6},
     "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]},
 }

@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, Gemma3Config, Gemma3ForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GenerationConfig,
+)
 
 from lengthwise.checkpoints.extending import clex_modules, extend
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_tokenizer
-from tests.architectures import logits, tiny_model
+from tests.architectures import logits, tiny_model, with_lora
 
 _KEPT = {"factor": 2.0, "original_max_position_embeddings": 64}
 # What a program takes that knows rope_theta, rope_scaling and partial_rotary_factor alone.
@@ -48,6 +54,24 @@ def test_rope_is_saved_in_the_older_keys_too(name: str, method: str | None, tmp_
     with quiet_transformers():
         again = AutoConfig.from_pretrained(tmp_path / "model")
     assert getattr(again, "rope_parameters", None) == getattr(model.config, "rope_parameters", None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "written"), [(64, 128), (100, 128), (128, 128), (20, 20), (10**30, 10**30), (None, None)]
+)
+@pytest.mark.parametrize("adapted", [False, True])
+def test_limits_of_the_former_context_are_raised(
+    limit: int | None, written: int | None, adapted: bool, tmp_path: Path
+) -> None:
+    model, tokenizer = tiny_model("llama-gqa"), tiny_tokenizer()
+    extend(model, "pi", factor=2.0)
+    if limit is not None:
+        tokenizer.model_max_length = model.generation_config.max_length = limit
+    save_whole(with_lora(model) if adapted else model, tokenizer, tmp_path / "model")
+    again = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert again.model_max_length == (written or tokenizer.model_max_length)
+    if not adapted:
+        assert GenerationConfig.from_pretrained(tmp_path / "model").max_length == written
 
 
 def test_what_clex_learns_beside_a_tower(tmp_path: Path) -> None:

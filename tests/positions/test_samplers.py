@@ -43,8 +43,13 @@ def test_a_target_of_the_window_itself_leaves_positions_as_they_are(name: str):
 def test_impossible_lengths_are_refused(name: str):
     with pytest.raises(UsageError, match=r"39.*40"):
         position_sampler(name)(rng(0), 40, 39)
-    with pytest.raises(UsageError, match="length = 1"):
-        position_sampler(name)(rng(0), 1, 4)
+    for impossible, says in (
+        ((1, 4), "length is 1"),
+        ((16.5, 64), "length is 16.5"),
+        ((16, 64.5), "is 64.5"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            position_sampler(name)(rng(0), *impossible)
 
 
 def within_five_sigma(counts: Counter, values: dict[int, float]) -> None:

@@ -100,3 +100,6 @@ def test_impossible_groups_are_refused():
     for group in (0, 1, 1.5, -3, 2.5, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="shifted_sparse = "):
             group_size(group, 16)
+    for other in ("4", None, True, [4]):
+        with pytest.raises(UsageError, match="shifted_sparse is "):
+            group_size(other, 16)

@@ -2,6 +2,7 @@
 
 import inspect
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from transformers import StaticCache
 
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.errors import UsageError
+from lengthwise.settings import Subject
 from lengthwise.subjects import Branch, LoadedModel, PieceReader, Reading
 from lengthwise.subjects import pieces as module
 from lengthwise.subjects.branches import CONTINUED, TOGETHER
 from lengthwise.subjects.loaded_model import SIDE_BY_SIDE
+from lengthwise.subjects.reading import reading_path
 from lengthwise.testing import tiny_llama
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 from tests.readings import in_memory
@@ -86,6 +89,34 @@ def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.Monke
     [found] = model.read([continued()])
     assert model.proofs.up_to == {TOGETHER: 0, CONTINUED: 0}
     close(torch.cat([found.losses, *found.branches]), torch.cat([expected.losses, *expected.branches]))
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def make(:", "SyntaxError"),
+        ("raise RuntimeError('gone')", "RuntimeError: gone"),
+        ("import sys; sys.exit('gone')", "SystemExit: gone"),
+        ("make = dict", "no signature"),
+        ("make = 3", "module:function"),
+    ],
+)
+def test_a_module_of_a_cache_that_cannot_be_used_is_refused_in_words(
+    code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Another name each time: what was imported is kept.
+    name = f"own_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=says) as caught:
+        reading_path(Subject(model="tiny", cache=f"{name}:make"))
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("read", ["chunks=", "decode="])
+def test_a_number_of_tokens_that_python_does_not_read_is_refused_in_words(read: str):
+    with pytest.raises(UsageError, match="read is"):
+        reading_path(Subject(model="tiny", read=read + "9" * 5000))
 
 
 def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():

@@ -39,8 +39,8 @@ class Normalizers:
     def count(cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry) -> Normalizers:
         """The counts of one batch, labels [B, L] each: what a call divides by when none are given."""
         return cls(
-            labels_long=int((labels_long != NO_LABEL).sum()),
-            labels_short=int((labels_short != NO_LABEL).sum()),
+            labels_long=int((labels_long.long() != NO_LABEL).sum()),
+            labels_short=int((labels_short.long() != NO_LABEL).sum()),
             paired_positions=labels_long.shape[0] * geometry.paired_positions,
         )
 

@@ -221,6 +221,11 @@ def _check_head(
             expected="the whole weight [V, d]",
             fix="shard with FSDP2 (fully_shard), or train with whole copies (DDP)",
         )
+    require(
+        hidden_long.shape[-1:] == head_weight.shape[1:] and head_weight.is_floating_point(),
+        f"hidden_long is {list(hidden_long.shape)} and head_weight {list(head_weight.shape)} {head_weight.dtype}",
+        "[B, L, d] and [V, d], of a floating dtype",
+    )
     # Autocast brings mixed dtypes together, as it does for a linear layer.
     if not autocast and hidden_long.dtype != head_weight.dtype:
         raise UsageError(
@@ -257,9 +262,12 @@ def _check_rows(
     """Refuse views [B, L, ...], labels [B, L] and a geometry that do not fit together; the counts of the call."""
     (long, short), rows = views, views[0].shape[:2]
     require(
-        long.ndim == 3 and long.shape == short.shape and long.dtype == short.dtype,
+        long.ndim == 3
+        and long.shape == short.shape
+        and long.dtype == short.dtype
+        and long.is_floating_point(),
         f"the views are {list(long.shape)} {long.dtype} and {list(short.shape)} {short.dtype}",
-        "one dtype and the same shape [B, L, d] or [B, L, V]",
+        "one floating dtype and the same shape [B, L, d] or [B, L, V]",
     )
     require(
         geometry.length == rows[1],
@@ -280,8 +288,10 @@ def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int
     somewhere in a kernel.
     """
     require(labels.shape == rows, f"{name} is {list(labels.shape)}", f"{list(rows)}, a label for each row")
-    whole_numbers = not (labels.is_floating_point() or labels.dtype == torch.bool)
-    require(whole_numbers, f"{name} is {labels.dtype}", "ids of tokens: whole numbers")
+    other = labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
+    require(not other, f"{name} is {labels.dtype}", "ids of tokens: whole numbers")
+    # Of unsigned bytes, 156 would be equal to -100.
+    labels = labels.long()
     valid = labels != NO_LABEL
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     count, wrong_count = map(int, torch.stack((valid.sum(), wrong.sum())).cpu())

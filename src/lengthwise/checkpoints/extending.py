@@ -24,12 +24,13 @@ from lengthwise.checkpoints.extension import (
     read_extension,
     write_extension,
 )
-from lengthwise.checkpoints.hidden import cache_among, decoder_of, unwrap
+from lengthwise.checkpoints.hidden import cache_among, decoder_of, is_peft_model, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, far_layers, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
 from lengthwise.checkpoints.weight_files import weight_files
-from lengthwise.errors import MissingError, UsageError, require
+from lengthwise.errors import MissingError, UsageError, require, require_integer
 from lengthwise.files import read_json
+from lengthwise.positions import ROPE_METHODS
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.settings import checked
@@ -52,9 +53,9 @@ def extend(
 
     No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
     loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
-    model before you add an adapter, so that `clex` is trained with it, and save that through an `AlignmentTrainer` or
-    a recipe: PEFT's `save_pretrained` writes no word of the extension. If types of layers have rotary positions of
-    their own, only the full attention layers are extended.
+    model before you add an adapter, and for `clex` name `rotary_emb` in its `modules_to_save`, as recipes do. Save
+    it through an `AlignmentTrainer` or a recipe: PEFT's `save_pretrained` writes no word of the extension. If types
+    of layers have rotary positions of their own, only the full attention layers are extended.
 
     Args:
         model: a causal LM with rotary positions, bare or wrapped.
@@ -66,19 +67,17 @@ def extend(
 
     Raises:
         UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says, or
-            its positions change nothing.
+            its positions change nothing; or `clex` for a model with an adapter, which would not save its weights.
     """
     base = unwrap(model)
     with quiet_transformers():
         extension = plan_extension(
             base.config, method, factor=factor, original_length=original_length, options=options, name=name
         )
+    lost = is_peft_model(model) and ROPE_METHODS[method].learned
+    require(not lost, f"{method} behind an adapter, which would lose its weights", "extend, then the adapter")
     found = find_rotary(base)
-    if not found:
-        raise UsageError(
-            f"no rotary embedding is found in a {type(base).__name__}",
-            expected="a model of transformers with a module that has inv_freq",
-        )
+    require(bool(found), f"a {type(base).__name__} has no rotary embedding", "a module that has inv_freq")
     if any(module.config is not base.config.get_text_config() for _, _, module in found):
         raise UsageError(
             f"the layers of a {type(base).__name__} have rotary embeddings with settings of their own",
@@ -244,15 +243,16 @@ def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
     For generation: `length` is the prompt plus everything that will be generated. By default the prompt decides.
     """
     modules = [module for _, module in clex_modules(model)]
-    if not modules:
-        raise UsageError("the model has no CLEX frequencies", expected="a model extended by clex")
+    require(bool(modules), "the model has no CLEX frequencies", "a model extended by clex")
+    require_integer("length", length, low=1)
+    before = [module.fixed_time for module in modules]
     for module in modules:
         module.fixed_time = clex_time(length, module.extension.original_length, module.extension.factor)
     try:
         yield
     finally:
-        for module in modules:
-            module.fixed_time = None
+        for module, time in zip(modules, before, strict=True):
+            module.fixed_time = time
 
 
 def _before(module: Any, extension: Extension) -> tuple[Tensor, float]:

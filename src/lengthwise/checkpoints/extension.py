@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any
 
 from annotated_types import Ge
@@ -24,7 +24,7 @@ from lengthwise.checkpoints.position_limits import (
 )
 from lengthwise.errors import UsageError, reason, require, require_kind, shown
 from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.rope import Rope, ScaledRope, ntk_base, yarn_scaling
+from lengthwise.positions.rope import ADJUSTED_BASE, Rope, ScaledRope, ntk_base, yarn_scaling
 from lengthwise.settings import Finite, Settings, Whole, checked
 from lengthwise.versions import NEWER, need_newer
 
@@ -173,6 +173,11 @@ def plan_extension(
     require(bool(far), f"no layer of {name} sees more than a window or a chunk of its original length", WHOLE)
     # This also refuses options that do not fit the model (a list of the wrong length).
     frequencies, _ = extension.inverse_frequencies()
+    require(
+        given.get("theta", theta) is not None or factor == 1 or theta < ADJUSTED_BASE,
+        f"the base of {method}, {ADJUSTED_BASE:.0f}, is not above that of {name}, {theta:.0f}",
+        "the option theta, with a larger base",
+    )
     # As a float: an infinite length is no whole number of tokens.
     longest = extension.factor * extension.original_length
     require(
@@ -323,7 +328,7 @@ def _original_length(text: Any, given: int | None, name: str) -> int:
             fix="give the original length",
         )
     require(
-        2 <= length <= (recorded or length),
+        isinstance(length, Integral) and 2 <= length <= (recorded or length),
         f"original_length = {length} for {name}",
         f"2 to {recorded} tokens, the context in its configuration" if recorded else "2 tokens or more",
     )
@@ -334,8 +339,9 @@ def _recorded_frequencies(
     config: Any, device: Any = None, seq_len: int | None = None, layer_type: str | None = None
 ) -> tuple[Tensor, float]:
     """The frequencies of the recorded extension, through the interface of transformers."""
-    extension = read_extension(config)
-    assert extension is not None, config.rope_parameters
+    extension, kind = read_extension(config), ropes(config)[layer_type]["rope_type"]
+    if extension is None or extension.custom_rope_type != kind:
+        raise UsageError(f"rope_type is {kind}, and {RECORD} is no record of it")
     frequencies, scaling = extension.inverse_frequencies()
     return frequencies.to(device), scaling
 

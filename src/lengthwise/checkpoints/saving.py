@@ -86,11 +86,12 @@ def _write_older_rope(file: Path) -> None:
 def write_extension_files(model: nn.Module, folder: Path) -> None:
     """Write the record for `load` beside a saved adapter, and a section of the model card for people.
 
-    The record of a whole model is in its config.json.
+    The record of a whole model is in its config.json. Limits of the former context become those of the new one.
     """
     extension = read_extension(unwrap(model).config)
     if extension is None:
         return
+    _lengthen(extension, folder)
     loads_with = _loads_with(extension)
     if is_peft_model(model):
         atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
@@ -114,6 +115,17 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
     if method.learned and factor > 1:
         lines += ["- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"]
     atomic_write_text(card, "\n".join(lines) + "\n")
+
+
+def _lengthen(extension: Extension, folder: Path) -> None:
+    """Raise the lengths at which a tokenizer cuts, servers end and `generate` stops, if they were the context's."""
+    for name, key in (
+        ("tokenizer_config.json", "model_max_length"),
+        ("generation_config.json", "max_length"),
+    ):
+        settings = read_json(folder / name, expected="settings") if (folder / name).exists() else {}
+        if extension.original_length <= (settings.get(key) or 0) < extension.extended_length:
+            atomic_write_json(folder / name, settings | {key: extension.extended_length})
 
 
 def new_folder(out: Path | str) -> Path:

@@ -11,12 +11,13 @@ last group is shorter.
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lengthwise.errors import require
+from lengthwise.errors import require, require_kind
 
 
 def group_size(group: float, length: int) -> int:
@@ -25,6 +26,7 @@ def group_size(group: float, length: int) -> int:
     A `group` below 1 is a share of the row (LongLoRA: a quarter), rounded up; from 2 on a number of tokens.
     UsageError for any other.
     """
+    require_kind("shifted_sparse", group, Real, "a share between 0 and 1, or whole tokens")
     share, count = 0 < group < 1, group >= 2 and float(group).is_integer()
     require(
         share or count, f"shifted_sparse = {group:g}", "a share between 0 and 1, or 2 or more whole tokens"

@@ -232,9 +232,13 @@ def llama3(rope: Rope, *, low_freq_factor: Positive = 1.0, high_freq_factor: Pos
     return ScaledRope((plain / rope.factor).lerp(plain, fast.clamp(0, 1)), config)
 
 
+ADJUSTED_BASE = 500_000.0
+"""The base of `abf` and `eabf` where none is given."""
+
+
 def _adjusted(rope: Rope, theta: float | None) -> Rope:
     """With the given base; without one with 500000, or the model's own at factor 1."""
-    return replace(rope, theta=theta or (500_000.0 if rope.factor > 1 else rope.theta))
+    return replace(rope, theta=theta or (ADJUSTED_BASE if rope.factor > 1 else rope.theta))
 
 
 def abf(rope: Rope, *, theta: Annotated[Finite, Gt(1)] | None = None) -> ScaledRope:
@@ -243,7 +247,8 @@ def abf(rope: Rope, *, theta: Annotated[Finite, Gt(1)] | None = None) -> ScaledR
     Adjusted base frequency (Xiong et al. 2023, "Effective Long-Context Scaling of Foundation Models").
 
     Args:
-        theta: the base; None is the paper's 500000 (and the model's own at factor 1).
+        theta: the base; None is the paper's 500000, if the model's is smaller (and the model's
+            own at factor 1).
     """
     adjusted = _adjusted(rope, theta)
     return ScaledRope(adjusted.frequencies(), {"rope_type": "default", "rope_theta": adjusted.theta})
@@ -262,7 +267,8 @@ def eabf(
     Entropy-aware adjusted base (Zhang et al. 2024, "Extending LLMs' Context Window with 100 Samples").
 
     Args:
-        theta: the base; None is the released code's 500000 (and the model's own at factor 1).
+        theta: the base; None is the released code's 500000, if the model's is smaller (and the model's
+            own at factor 1).
         skip_layers: first layers whose queries are not scaled: 2 as the paper means it, 0 as the released code does
             it.
     """

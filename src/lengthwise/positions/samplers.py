@@ -18,7 +18,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from lengthwise.errors import require
+from lengthwise.errors import require, require_integer
 from lengthwise.settings import Count, Finite, Positive
 
 _Generator = np.random.Generator
@@ -35,7 +35,8 @@ def draw(
 
     UsageError unless 2 <= L <= T, or if the sampler has no positions for these lengths.
     """
-    require(length >= 2, f"length = {length}", "2 or more tokens")
+    require_integer("length", length, low=2)
+    require_integer("target_length", target_length, low=2)
     require(
         target_length >= length,
         f"target_length = {target_length} is shorter than the window of {length} tokens",

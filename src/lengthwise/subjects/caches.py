@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lengthwise.errors import MissingError, UsageError, require_known
+from lengthwise.errors import MissingError, UsageError, reason, require_known
 from lengthwise.settings import Subject
 from lengthwise.versions import need, unpack_quanto
 
@@ -94,11 +94,22 @@ def chosen_cache(subject: Subject) -> tuple[str, Callable[[Any, int], Any]]:
         raise MissingError(f"the module of cache {subject.cache!r} cannot be imported: {error}") from error
     except (AttributeError, ValueError):
         make = None
+    # The user's module runs, and may end in any way.
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"the module of cache {subject.cache!r} ends in {type(error).__name__}: {error}"
+        ) from error
     if not callable(make):
         raise UsageError(
             f"cache is {subject.cache!r}",
             expected="module:function, which returns a transformers Cache (its argument, if it has one, is the "
             "model's configuration)",
         )
-    takes = len(inspect.signature(make).parameters) > 0
+    try:
+        takes = len(inspect.signature(make).parameters) > 0
+    except ValueError as error:
+        # Of dict and others that are built in.
+        raise UsageError(
+            f"cache is {subject.cache!r}: {reason(error)}", expected="a function of Python"
+        ) from error
     return f"cache={subject.cache}", lambda config, _: make(*[config] * takes)

@@ -80,10 +80,10 @@ def reading_path(subject: Subject) -> ReadingPath:
 def _passes(subject: Subject, *, cached: bool) -> ReadingPath:
     if subject.read is None:
         return ReadingPath(chunk=CHUNK if cached else None)
-    parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d*)|decode(?:=0*([1-9]\d*))?", subject.read)
+    parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d{0,17})|decode(?:=0*([1-9]\d{0,17}))?", subject.read)
     if parsed is None:
         raise UsageError(
-            f"read is {subject.read!r}",
+            f"read is {shown(subject.read)}",
             expected="prefill (one pass), chunks=N (passes of N tokens), decode or decode=N (the last N one by one)",
         )
     prefill, chunk, decode = parsed.groups()

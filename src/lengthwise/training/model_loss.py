@@ -73,7 +73,7 @@ def model_alignment_loss(
         # No row of the other view has a part in the loss.
         geometry = PairGeometry(geometry.length, 0, geometry.length)
         targets = [
-            each if read else torch.full_like(each, NO_LABEL)
+            each if read else torch.full_like(each, NO_LABEL, dtype=torch.int64)
             for each, read in zip(targets, objective.reads, strict=True)
         ]
     settings = {"geometry": geometry, "objective": objective, "normalizers": normalizers}

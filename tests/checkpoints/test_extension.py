@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.extending import clex_modules, fixed_time
+from lengthwise.checkpoints.clex_rotary import clex_modules, fixed_time
 from lengthwise.checkpoints.extension import plan_extension, read_extension
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers

@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.extending import clex_modules, find_rotary
+from lengthwise.checkpoints.clex_rotary import clex_modules
+from lengthwise.checkpoints.extending import find_rotary
 from lengthwise.checkpoints.extension import plan_extension, read_extension
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole

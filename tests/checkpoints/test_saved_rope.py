@@ -14,7 +14,8 @@ from transformers import (
     GenerationConfig,
 )
 
-from lengthwise.checkpoints.extending import clex_modules, extend
+from lengthwise.checkpoints.clex_rotary import clex_modules
+from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.subjects import load

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.checkpoints.extending import clex_modules, extend
+from lengthwise.checkpoints.clex_rotary import clex_modules
+from lengthwise.checkpoints.extending import extend
 from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import ntk_base, plain_frequencies
 from tests.architectures import tiny_model

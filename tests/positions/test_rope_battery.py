@@ -14,7 +14,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from lengthwise.checkpoints import extend
-from lengthwise.checkpoints.extending import clex_modules, find_rotary
+from lengthwise.checkpoints.clex_rotary import clex_modules
+from lengthwise.checkpoints.extending import find_rotary
 from lengthwise.checkpoints.extension import Extension
 from lengthwise.checkpoints.hidden import cache_among, cache_argument
 from lengthwise.checkpoints.resolve import quiet_transformers

@@ -8,7 +8,7 @@ from torch import Tensor
 from trainers import run, trainer_for
 
 from lengthwise.checkpoints import Head, extend
-from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.stored_weights import is_4bit
 from lengthwise.checkpoints.variants import quantization_config

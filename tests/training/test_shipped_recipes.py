@@ -13,7 +13,7 @@ from sharded_recipes import LENGTH, tiny
 from trainers import run
 
 from checks.zoo.architectures import animals, build
-from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
 from lengthwise.training import Recipe, read_recipe, train

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
-import itertools
-import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.checkpoints.attention_layers import scale_queries
+from lengthwise.checkpoints.clex_rotary import clex_modules, use_clex
 from lengthwise.checkpoints.extension import (
     WHOLE,
     Extension,
@@ -24,20 +21,18 @@ from lengthwise.checkpoints.extension import (
     read_extension,
     write_extension,
 )
-from lengthwise.checkpoints.hidden import cache_among, decoder_of, is_peft_model, unwrap
+from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.position_limits import RECORD, far_layers, frequency_names, positions_matter
 from lengthwise.checkpoints.resolve import ResolvedModel, checkpoint_file, looks_like_path, quiet_transformers
-from lengthwise.checkpoints.weight_files import weight_files
-from lengthwise.errors import MissingError, UsageError, require, require_integer
+from lengthwise.checkpoints.weight_files import tensors_named
+from lengthwise.errors import MissingError, UsageError, require
 from lengthwise.files import read_json
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.settings import checked
 
 # A model that was cast to bfloat16 has frequencies of 8 bits.
 _TOLERANCE = 1e-2
-_TIME = "lengthwise_clex_time"
 
 
 def extend(
@@ -126,7 +121,7 @@ def restore_extension(model: nn.Module, resolved: ResolvedModel) -> None:
     _attach(base, extension)
     for name, module in clex_modules(base):
         own = {f"{name}.{key}": key for key in module.state_dict()}
-        saved = _saved_tensors(resolved, [*own])
+        saved = tensors_named(resolved, [*own])
         if missing := sorted(own.keys() - saved.keys()):
             problem = (
                 f"the checkpoint has no weights for its {extension.method} extension: {', '.join(missing)}"
@@ -191,70 +186,6 @@ def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
     ]
 
 
-class _ClexRotaryEmbedding(nn.Module):
-    """Takes the place of a model's rotary embedding, and runs it with the frequencies of CLEX and their gradients.
-
-    t comes from the largest position in the batch (`clex_time`), unless it is set from outside: cached keys keep
-    their rotation, so t must stay the same too.
-    """
-
-    def __init__(self, rotary: Any, extension: Extension) -> None:
-        super().__init__()
-        self.rotary = rotary
-        self.frequencies = ClexFrequencies(extension.theta, extension.head_dim, **extension.options)
-        self.extension = extension
-        self.fixed_time: float | None = None
-        """t for every input; set by code that knows the final length."""
-        self.cached_time: float | None = None
-        """t of the cached keys that the input follows; set before each forward pass by code that has the cache."""
-        self.time: float | None = None
-        """t of the last forward pass."""
-
-    def forward(self, x: Tensor, position_ids: Tensor, *layer_type: str) -> tuple[Tensor, Tensor]:
-        """cos and sin of position * f(t), in the layout of the model: [B, T, d] each, in x's dtype."""
-        if self.extension.layer_type not in (None, *layer_type):
-            return self.rotary(x, position_ids, *layer_type)
-        time = self.fixed_time if self.cached_time is None else self.cached_time
-        if time is None:
-            length = math.floor(position_ids.max().item()) + 1
-            time = clex_time(length, self.extension.original_length, self.extension.factor)
-        self.time = time
-        name, _ = frequency_names(self.extension.layer_type)
-        before = getattr(self.rotary, name)
-        setattr(self.rotary, name, self.frequencies(time))
-        try:
-            # Without the decorators of transformers, which take the gradients away.
-            return inspect.unwrap(type(self.rotary).forward)(self.rotary, x, position_ids, *layer_type)
-        finally:
-            setattr(self.rotary, name, before)
-
-
-def clex_modules(model: nn.Module) -> list[tuple[str, _ClexRotaryEmbedding]]:
-    """Name and module of every CLEX embedding."""
-    return [
-        (name, module) for name, module in model.named_modules() if isinstance(module, _ClexRotaryEmbedding)
-    ]
-
-
-@contextlib.contextmanager
-def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
-    """Make a model with CLEX use the frequencies for `length` tokens, whatever its input; UsageError without CLEX.
-
-    For generation: `length` is the prompt plus everything that will be generated. By default the prompt decides.
-    """
-    modules = [module for _, module in clex_modules(model)]
-    require(bool(modules), "the model has no CLEX frequencies", "a model extended by clex")
-    require_integer("length", length, low=1)
-    before = [module.fixed_time for module in modules]
-    for module in modules:
-        module.fixed_time = clex_time(length, module.extension.original_length, module.extension.factor)
-    try:
-        yield
-    finally:
-        for module, time in zip(modules, before, strict=True):
-            module.fixed_time = time
-
-
 def _before(module: Any, extension: Extension) -> tuple[Tensor, float]:
     """The frequencies and the scaling of a rotary embedding that is not extended yet, as its configuration says."""
     if extension.published_factor == 1:
@@ -303,48 +234,4 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
         layers = {*extended_layers(base.config, extension)}.difference(skipped)
         scale_queries(base, extension.original_length, layers=layers)
     if extension.method == "clex":
-        for parent, name, old in find_rotary(base):
-            clex = _ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device)
-            setattr(parent, name, clex.train(old.training))
-        decoder = decoder_of(base)
-        decoder.register_forward_pre_hook(_keep_time_of_cache, with_kwargs=True)
-        decoder.register_forward_hook(_note_time_in_cache)
-
-
-def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-    """Tokens after cached ones are rotated with the t of the cached keys."""
-    cache = cache_among(kwargs)
-    follows = cache is not None and cache.get_seq_length() > 0
-    for _, module in clex_modules(decoder):
-        module.cached_time = getattr(cache, _TIME, None) if follows else None
-        module.time = None
-
-
-def _note_time_in_cache(decoder: nn.Module, args: Any, output: Any) -> None:
-    cache = cache_among(output)
-    if cache is not None:
-        # With an adapter there are two modules, the base model's and the trained one; one of them has run.
-        for _, module in clex_modules(decoder):
-            if module.time is not None:
-                setattr(cache, _TIME, module.time)
-
-
-def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tensor]:
-    """The tensors of these names that a safetensors checkpoint has."""
-    from safetensors import safe_open
-
-    found: dict[str, Tensor] = {}
-    for file in weight_files(resolved):
-        if file.suffix != ".safetensors":
-            continue
-        with safe_open(file, framework="pt") as tensors:
-            for saved, name in itertools.product(tensors.keys(), names):
-                # A model with towers saves its language model under another name than it has in memory.
-                if saved == name or (saved.endswith(_tail(name)) and name not in found):
-                    found[name] = tensors.get_tensor(saved)
-    return found
-
-
-def _tail(name: str) -> str:
-    """The module and the tensor, as rotary_emb.frequencies.up: a model has one with this end."""
-    return "." + ".".join(name.split(".")[-3:])
+        use_clex(base, find_rotary(base), extension)

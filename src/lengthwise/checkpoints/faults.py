@@ -104,7 +104,7 @@ def _unlike_its_record(base: Any, config: Any) -> list[Fault]:
         return []
     # Few models are extended.
     from lengthwise.checkpoints.attention_layers import scales_queries
-    from lengthwise.checkpoints.extending import clex_modules
+    from lengthwise.checkpoints.clex_rotary import clex_modules
     from lengthwise.checkpoints.extension import read_extension
 
     extension = read_extension(config)

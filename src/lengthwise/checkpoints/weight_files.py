@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -65,3 +66,22 @@ def kinds_in(file: Path) -> Iterator[tuple[str, str]]:
     if not isinstance(held, Mapping) or not all(isinstance(each, Tensor) for each in held.values()):
         raise UsageError(f"{file} holds more than tensors", expected="tensors by name", fix="save them alone")
     yield from ((name, str(tensor.dtype).removeprefix("torch.")) for name, tensor in held.items())
+
+
+def tensors_named(resolved: ResolvedModel, names: list[str]) -> dict[str, Tensor]:
+    """The tensors of these names that a safetensors checkpoint has."""
+    found: dict[str, Tensor] = {}
+    for file in weight_files(resolved):
+        if file.suffix != ".safetensors":
+            continue
+        with safe_open(file, framework="pt") as tensors:
+            for saved, name in itertools.product(tensors.keys(), names):
+                # A model with towers saves its language model under another name than it has in memory.
+                if saved == name or (saved.endswith(_tail(name)) and name not in found):
+                    found[name] = tensors.get_tensor(saved)
+    return found
+
+
+def _tail(name: str) -> str:
+    """The module and the tensor, as rotary_emb.frequencies.up: a model has one with this end."""
+    return "." + ".".join(name.split(".")[-3:])

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments
 
-from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.errors import MissingError, UsageError, require_known
 from lengthwise.machine import process_count

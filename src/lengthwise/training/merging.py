@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.checkpoints.hidden import parameter_counts, unwrap
 from lengthwise.checkpoints.loading import DTYPES, load_weights
 from lengthwise.checkpoints.position_limits import max_positions

@@ -16,7 +16,7 @@ from transformers import set_seed
 
 from lengthwise.checkpoints import extend
 from lengthwise.checkpoints.attention_layers import use_shifted_sparse
-from lengthwise.checkpoints.extending import clex_modules
+from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
 from lengthwise.checkpoints.loading import model_skeleton

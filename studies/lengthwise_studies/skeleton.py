@@ -152,11 +152,12 @@ def produce_page(
     """Run every part of a study and write `report.html`, and `figures/` with its pictures and tables.
 
     Raises:
-        UsageError: see `chosen_scales` and `RunFolder`.
+        UsageError: see `chosen_scales` and `RunFolder`; a page in `out` that is not of this study.
         Interrupted: Ctrl-C. Finished work stays, and `resume` continues it: after `overwrite`, also by replacing the
             parts of the earlier run that are left.
     """
     scales = chosen_scales(study, scale, **given)
+    _refuse_another_page(study, out)
     earlier = _earlier_runs(study, out, overwrite=overwrite)
     sections: list[Section] = []
     provenance: dict[str, dict[str, Any]] = {}
@@ -182,6 +183,19 @@ def produce_page(
     )
     (out / _EARLIER).unlink(missing_ok=True)
     return Produced(page, tables)
+
+
+def _refuse_another_page(study: Study, out: Path) -> None:
+    """UsageError if this study would write its page over one that it has not made: no part of it is in `out`."""
+    made = (name for name in ("report.html", "figures") if (out / name).exists())
+    # A part in `out` itself refuses the files of others, and those of another study.
+    if any((out / part.folder).exists() for part in study.parts) or (name := next(made, None)) is None:
+        return
+    raise UsageError(
+        f"{out} holds {name}, and no part of this study",
+        expected="an empty or new folder, or an earlier run of this study",
+        fix="choose another --out",
+    )
 
 
 def _earlier_runs(study: Study, out: Path, *, overwrite: bool) -> dict[str, Any]:

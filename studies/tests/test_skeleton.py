@@ -183,3 +183,16 @@ def test_a_study_that_was_not_replaced_after_all_is_read(tmp_path: Path):
     study.run()
     assert study.run(overwrite=True, stop="a1") == []
     assert study.run(resume=True) == []
+
+
+@pytest.mark.parametrize("name", ["report.html", "figures/tables.md"])
+@pytest.mark.parametrize("how", [{}, {"overwrite": True}])
+def test_a_page_of_something_else_is_not_replaced(tmp_path: Path, name: str, how: dict[str, bool]):
+    other = tmp_path / "run" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    study = Stopped(tmp_path / "run")
+    with pytest.raises(UsageError, match="no part of this study"):
+        study.run(**how)
+    assert study.done == []
+    assert other.read_text() == "mine"

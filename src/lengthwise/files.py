@@ -181,11 +181,17 @@ def share(folder: Path) -> None:
 def cache_dir() -> Path:
     """Where converted models and tokens are kept.
 
-    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`.
+    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`. UsageError if there is no such
+    user, or if this one has no home (a container's user without a name and without HOME).
     """
-    if explicit := os.environ.get("LENGTHWISE_CACHE"):
-        return Path(explicit).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lengthwise"
+    explicit = os.environ.get("LENGTHWISE_CACHE")
+    folder = explicit or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "lengthwise")
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"the cache {folder} cannot be looked up: {error}", fix="set LENGTHWISE_CACHE to a folder"
+        ) from error
 
 
 _VERIFIED: set[Path] = set()

@@ -74,11 +74,14 @@ def read_json(path: Path, *, expected: str, finite: bool = False) -> dict[str, A
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 
-    UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
+    UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed; or if
+    it is an address where `what` is an option: results would lie in a folder `s3:` here.
     """
     require_kind(what, name, (str, os.PathLike), "a name or path")
     if not str(name).strip():
         raise UsageError(f"{what} is empty", expected="a name or path")
+    if what.startswith("--") and "://" in str(name):
+        raise UsageError(f"{what} {shown(str(name))} is an address", expected="a path on this machine")
     try:
         path = Path(name).expanduser()
         path.exists()

@@ -283,7 +283,7 @@ def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-_FREE_SPACE = "choose another --out, or free space; earlier files are kept"
+_FREE_SPACE = "choose another --out, or free space (earlier files are kept)"
 # What the errors of torch.save, safetensors and tokenizers say of a failed write; the second when the file is closed.
 _FAILED_WRITE = re.compile(
     "PytorchStreamWriter|unexpected pos| serializing|No space left|File too large|os error 28"
@@ -310,8 +310,10 @@ def writing(path: Path, *, fix: str = _FREE_SPACE) -> Iterator[None]:
 
 def cannot_write(path: Path, error: OSError, *, fix: str = _FREE_SPACE) -> LengthwiseError:
     """The error for a path that cannot be written, with the system's reason."""
+    # Of a copied folder it is a list: source, target and reason of each file.
+    cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
     return LengthwiseError(
-        f"cannot write {path}: {error.strerror or error}",
+        f"cannot write {path}: {cause}",
         expected="a folder that can be written, on a disk with room",
         fix=fix,
     )

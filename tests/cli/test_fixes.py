@@ -10,6 +10,7 @@ import pytest
 
 import lengthwise as package
 from lengthwise.cli.main import VERBS, fitting, options_in, options_of
+from lengthwise.files import cannot_write
 from tests.cli.small_runs import refused
 
 OWN = sorted({*VERBS} - {"reproduce"})
@@ -71,6 +72,10 @@ def test_what_is_left_is_a_sentence() -> None:
         "measure again, with --overwrite or another --out": "measure again or another --out",
     }.items():
         assert fitting(text, own) == left
+    # `cp` has no --out.
+    fix = cannot_write(Path("x"), OSError()).fix
+    assert fix is not None
+    assert fitting(fix, frozenset()) == "free space (earlier files are kept)"
 
 
 def test_card_does_not_tell_to_overwrite(lengthwise, model, text):

@@ -27,7 +27,6 @@ from lengthwise.checkpoints.stored_weights import (
 from lengthwise.errors import UsageError, reason, require_known, shown
 from lengthwise.machine import slowdown, usable_device
 from lengthwise.settings import Dtype
-from lengthwise.versions import need
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +83,8 @@ def load_weights(
 
             given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         if given["device_map"] is not None or tp_plan is not None:
+            from lengthwise.versions import need
+
             need("accelerate")
         model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
         for layer in model.modules():

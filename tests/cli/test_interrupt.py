@@ -3,6 +3,8 @@
 A program's own handler of SIGTERM stays, and a forked worker ends at once.
 """
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -151,3 +153,23 @@ def test_without_standard_output_or_error(name, monkeypatch, capsys):
     assert run(["ls", "nothing"]) == 2
     out, err = capsys.readouterr()
     assert ("nothing" in err, "nothing" in out) == (name == "stdout", False)
+
+
+class _Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [((), 0), (("--fail-above", 1), 4), (("--fail-above", -1), 2)],
+    ids=["a bar", "a gate", "an error"],
+)
+def test_standard_error_that_takes_nothing_ends_no_run(words, code, model, text, tmp_path, monkeypatch):
+    """`|& head`, or a log on a full disk: a bar ended the run, without a word and with another exit code."""
+    out = tmp_path / "run"
+    command = ["ppl", model, *text, "--lengths", "16", "--windows", "2", "--out", str(out), *map(str, words)]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", _Full())
+        assert run(command) == code
+    assert (out / "results.json").exists() == (code != 2)

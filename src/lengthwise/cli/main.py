@@ -13,6 +13,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,7 +94,8 @@ def run(words: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         # Where several processes are stopped together, only the first says so. Any process may report an error.
         if code not in (Interrupted.exit_code, TERMINATED) or is_main_process():
-            print(f"lengthwise: {message}", file=sys.stderr)
+            with suppress(OSError):
+                print(f"lengthwise: {message}", file=sys.stderr)
         return code
     finally:
         warnings.formatwarning, logging.lastResort = formatted, last

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import build_once, cache_dir
 
 
@@ -21,6 +22,19 @@ def test_cache_dir_precedence(monkeypatch: pytest.MonkeyPatch):
     assert cache_dir() == Path("/home/someone/xdg/lengthwise")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_dir() == Path("/home/someone/.cache/lengthwise")
+
+
+@pytest.mark.parametrize("name", ["LENGTHWISE_CACHE", "XDG_CACHE_HOME", ""])
+def test_the_home_of_nobody(name: str, monkeypatch: pytest.MonkeyPatch):
+    """A user without a name in a container has none unless HOME says so."""
+    for each in ("LENGTHWISE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(each, raising=False)
+    if name:
+        monkeypatch.setenv(name, "~no-such-user/cache")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    with pytest.raises(UsageError, match="set LENGTHWISE_CACHE"):
+        cache_dir()
 
 
 def write_whole(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_extending(tmp_path: Path):
     assert said.startswith("1 "), said
     assert str(tmp_path / "out") in said or ".out." in said
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_copy(tmp_path: Path):
+    """As the model of the package is put into the cache: the error of shutil is a list of all files."""
+    save_tiny_model(tmp_path / "model")
+
+    def build(folder: Path) -> None:
+        shutil.copytree(tmp_path / "model", folder, dirs_exist_ok=True)
+
+    said = error_with_files_of(100, lambda: build_once(tmp_path / "thing", build, what="the thing"))
+    assert said.startswith(f"1 cannot write {tmp_path}/thing: [Errno 27] File too large")
+    assert said.splitlines()[0].count("File too large") == 1
+    assert not (tmp_path / "thing").exists()
 
 
 def test_a_conversion(tmp_path: Path):

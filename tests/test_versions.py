@@ -25,8 +25,9 @@ from lengthwise.cli.verbs import report
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.results import Results
 from lengthwise.settings import Subject
+from lengthwise.subjects import load
 from lengthwise.subjects.caches import chosen_cache
-from lengthwise.testing import tiny_llama
+from lengthwise.testing import save_tiny_model, tiny_llama
 from lengthwise.text import load_corpus
 from lengthwise.training.build import trainer_settings
 from lengthwise.training.recipe import read_recipe
@@ -45,12 +46,21 @@ def parquet(folder: Path) -> Any:
     return load_corpus(str(folder / "text.parquet"))
 
 
+def load_saved(folder: Path, **placed: Any) -> Any:
+    save_tiny_model(folder)
+    return load(str(folder), **placed)
+
+
 USES: dict[str, list[Callable[[Path], Any]]] = {
     "peft": [
         lambda folder: Adapter().peft_config(),
         lambda folder: add_saved_adapter(nn.Identity(), str(folder)),
     ],
-    "accelerate": [lambda folder: trainer_settings(read_recipe("smollm2-lora"), folder)],
+    "accelerate": [
+        lambda folder: trainer_settings(read_recipe("smollm2-lora"), folder),
+        lambda folder: load_saved(folder, device_map="auto"),
+        lambda folder: load_saved(folder, quantization="nf4"),
+    ],
     "datasets": [lambda folder: load_corpus("hf://owner/name")],
     "pyarrow": [parquet],
     "matplotlib": [lambda folder: report((str(folder),))],

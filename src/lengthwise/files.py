@@ -74,11 +74,14 @@ def read_json(path: Path, *, expected: str, finite: bool = False) -> dict[str, A
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 
-    UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
+    UsageError if the name is blank (an unset shell variable), too long, or of a user or folder that is closed; or if
+    it is an address where `what` is an option: results would lie in a folder `s3:` here.
     """
     require_kind(what, name, (str, os.PathLike), "a name or path")
     if not str(name).strip():
         raise UsageError(f"{what} is empty", expected="a name or path")
+    if what.startswith("--") and "://" in str(name):
+        raise UsageError(f"{what} {shown(str(name))} is an address", expected="a path on this machine")
     try:
         path = Path(name).expanduser()
         path.exists()
@@ -198,11 +201,17 @@ def share(folder: Path) -> None:
 def cache_dir() -> Path:
     """Where converted models and tokens are kept.
 
-    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`.
+    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`. UsageError if there is no such
+    user, or if this one has no home (a container's user without a name and without HOME).
     """
-    if explicit := os.environ.get("LENGTHWISE_CACHE"):
-        return Path(explicit).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lengthwise"
+    explicit = os.environ.get("LENGTHWISE_CACHE")
+    folder = explicit or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "lengthwise")
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"the cache {folder} cannot be looked up: {error}", fix="set LENGTHWISE_CACHE to a folder"
+        ) from error
 
 
 _VERIFIED: set[Path] = set()
@@ -291,7 +300,7 @@ def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-_FREE_SPACE = "choose another --out, or free space; earlier files are kept"
+_FREE_SPACE = "choose another --out, or free space (earlier files are kept)"
 # What the errors of torch.save, safetensors and tokenizers say of a failed write; the second when the file is closed.
 _FAILED_WRITE = re.compile(
     "PytorchStreamWriter|unexpected pos| serializing|No space left|File too large|os error 28"
@@ -318,8 +327,10 @@ def writing(path: Path, *, fix: str = _FREE_SPACE) -> Iterator[None]:
 
 def cannot_write(path: Path, error: OSError, *, fix: str = _FREE_SPACE) -> LengthwiseError:
     """The error for a path that cannot be written, with the system's reason."""
+    # Of a copied folder it is a list: source, target and reason of each file.
+    cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
     return LengthwiseError(
-        f"cannot write {path}: {error.strerror or error}",
+        f"cannot write {path}: {cause}",
         expected="a folder that can be written, on a disk with room",
         fix=fix,
     )

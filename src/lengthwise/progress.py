@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -19,6 +19,25 @@ T = TypeVar("T")
 
 _WATCH: list[Callable[[float], None]] = []
 """Functions that take a count of tokens read; `advance` calls the last one."""
+
+
+class _StandardError:
+    """Standard error. What it cannot take (`|& head`, a log on a full disk) is left out, and ends no run."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
+_STANDARD_ERROR = _StandardError()
+"""One for all, by which tqdm knows that a line and a bar share their place."""
 
 
 def progress(
@@ -35,7 +54,7 @@ def progress(
         desc=what,
         total=total,
         initial=initial,
-        file=sys.stderr,
+        file=_STANDARD_ERROR,
         mininterval=0.2 if live else 15.0,
         dynamic_ncols=live,
         disable=not is_main_process() or parent_process() is not None,
@@ -46,7 +65,7 @@ def progress(
 
 def say(text: str) -> None:
     """Write a line on standard error, above the bars that are drawn there."""
-    tqdm.write(text, file=sys.stderr)
+    tqdm.write(text, file=_STANDARD_ERROR)
 
 
 class TokenBar:

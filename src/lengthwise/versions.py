@@ -19,7 +19,7 @@ from lengthwise.errors import MissingError
 
 EXTRAS = {
     "peft": ("train", "adapters"),
-    "accelerate": ("train", "training and device_map"),
+    "accelerate": ("train", "training, device_map, tp_plan and quantize"),
     "datasets": ("data", "data sets of the hub"),
     "pyarrow": ("data", "Parquet files"),
     "matplotlib": ("figures", "figures and pages"),

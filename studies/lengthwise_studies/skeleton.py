@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.evaluation.longbench_e import DATA_SETS, read_rows
-from lengthwise.files import atomic_write_text
+from lengthwise.files import atomic_write_json, atomic_write_text, read_json
 from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
@@ -24,6 +24,8 @@ from lengthwise_studies.claims import tally
 if TYPE_CHECKING:
     from lengthwise_studies.claims import Claim
 
+_EARLIER = ".earlier.json"
+"""In the folder of a study that is replaced: when the earlier run of each part began, until all are replaced."""
 Sections = Callable[[Results, Path], list[Section]]
 """Makes the part of a page from the results of a run folder."""
 
@@ -150,16 +152,20 @@ def produce_page(
     """Run every part of a study and write `report.html`, and `figures/` with its pictures and tables.
 
     Raises:
-        UsageError: see `chosen_scales` and `RunFolder`.
-        Interrupted: Ctrl-C. Finished work stays, and `resume` continues it.
+        UsageError: see `chosen_scales` and `RunFolder`; a page in `out` that is not of this study.
+        Interrupted: Ctrl-C. Finished work stays, and `resume` continues it: after `overwrite`, also by replacing the
+            parts of the earlier run that are left.
     """
     scales = chosen_scales(study, scale, **given)
+    _refuse_another_page(study, out)
+    earlier = _earlier_runs(study, out, overwrite=overwrite)
     sections: list[Section] = []
     provenance: dict[str, dict[str, Any]] = {}
     partial = False
     for part, size in zip(study.parts, scales, strict=True):
         folder = out / part.folder
-        results = part.run(folder, size, resume=resume, overwrite=overwrite)
+        again = overwrite or (resume and earlier.get(part.folder, 0) == _begun(folder))
+        results = part.run(folder, size, resume=resume and not again, overwrite=again)
         sections += part.sections(results, folder)
         provenance[part.heading] = {"settings": results.config, **results.provenance}
         partial |= results.partial
@@ -175,4 +181,42 @@ def produce_page(
     atomic_write_text(
         page, render_page(study.title, [*tally(tables), *lead], sections, provenance, partial=partial)
     )
+    (out / _EARLIER).unlink(missing_ok=True)
     return Produced(page, tables)
+
+
+def _refuse_another_page(study: Study, out: Path) -> None:
+    """UsageError if this study would write its page over one that it has not made: no part of it is in `out`."""
+    made = (name for name in ("report.html", "figures") if (out / name).exists())
+    # A part in `out` itself refuses the files of others, and those of another study.
+    if any((out / part.folder).exists() for part in study.parts) or (name := next(made, None)) is None:
+        return
+    raise UsageError(
+        f"{out} holds {name}, and no part of this study",
+        expected="an empty or new folder, or an earlier run of this study",
+        fix="choose another --out",
+    )
+
+
+def _earlier_runs(study: Study, out: Path, *, overwrite: bool) -> dict[str, Any]:
+    """When each part that is still to be replaced was begun, by folder; empty if none of them has been replaced."""
+    file = out / _EARLIER
+    if overwrite:
+        runs = {part.folder: when for part in study.parts if (when := _begun(out / part.folder)) is not None}
+        if len(runs) > 1:
+            atomic_write_json(file, runs)
+        return runs
+    earlier = read_json(file, expected="when each part was begun") if file.exists() else {}
+    # An --overwrite that was stopped before anything came of it has put the earlier run back.
+    return earlier if any(_begun(out / folder) != when for folder, when in earlier.items()) else {}
+
+
+def _begun(folder: Path) -> int | None:
+    """A number that tells the run in a folder from all others there; it comes back with a run that is put back."""
+    # What RunFolder puts back when it is opened: a kill left a run there that has no result yet.
+    before = folder / ".earlier"
+    if before.exists() and not any((folder / name).exists() for name in ("samples.jsonl", "results.json")):
+        folder = before
+    # The settings are written once, when a run begins.
+    config = folder / "config.yaml"
+    return config.stat().st_mtime_ns if config.exists() else None

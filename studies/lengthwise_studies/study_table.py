@@ -12,6 +12,7 @@ from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_tables
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
+from lengthwise.versions import need
 
 if TYPE_CHECKING:
     from lengthwise.report.tables import Table
@@ -86,12 +87,16 @@ def studies() -> list[dict[str, str]]:
 
 
 def study_named(name: str) -> Study:
-    """The study of that name, with everything that it needs imported; UsageError if there is none."""
+    """The study of that name, with everything that it needs imported; UsageError if there is none.
+
+    MissingError without matplotlib, which the pages of studies need.
+    """
     known = ALIGNMENT | SPARSITY | OWN
     if name not in known:
         raise UsageError(
             f"no study {name!r}", expected=nearest(name, known), fix="lengthwise ls studies lists them"
         )
+    need("matplotlib")
     return resolve_name(f"lengthwise_studies.{known[name][0]}")
 
 

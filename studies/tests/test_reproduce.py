@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lengthwise import versions
 from lengthwise.cli.output import print_tables
 from lengthwise.errors import MissingError
 from lengthwise.report.tables import Estimate, Table
@@ -84,6 +85,16 @@ def test_a_folder_without_longbench_s_files_is_refused_before_anything_is_traine
             assert refused.code == 3
             assert f"_e.jsonl in {data}" in refused.err
     assert [path.name for path in Path().iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--explain",), ("--out", "run")])
+def test_without_matplotlib_the_extra_is_named(lengthwise, monkeypatch, how):
+    found = versions.importlib.util.find_spec
+    monkeypatch.setattr(
+        versions.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
+    )
+    refused = lengthwise("reproduce", "table2", "--scale", "smoke", *how)
+    assert (refused.code, "'lengthwise[figures]'" in refused.err) == (3, True), refused.err
 
 
 def test_memory_is_told_in_plain_numbers() -> None:

@@ -1,4 +1,7 @@
+import os
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from lengthwise.errors import UsageError
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row, read_results
+from lengthwise.runs import RunFolder
 from lengthwise_studies.claims import tally
 from lengthwise_studies.skeleton import Part, Study, computed, produce_page
 
@@ -101,3 +105,94 @@ def test_an_earlier_run_of_any_part_is_in_the_way_continued_or_replaced(
     # Only a later part is left of an earlier run.
     (tmp_path / "run" / folders[0] / "results.json").unlink()
     assert run(seeds=2, resume=True) == [2]
+
+
+@dataclass
+class Stopped:
+    """A study of two grids, each of two cells, that ends with an error before one of them."""
+
+    out: Path
+    before: str = ""
+
+    def __post_init__(self) -> None:
+        self.done: list[str] = []
+        parts = tuple(
+            Part(
+                run=partial(self._grid, name), sections=_one_section, scales={"default": Seeds()}, folder=name
+            )
+            for name in ("a", "b")
+        )
+        self.study = Study(title="s", parts=parts, takes=("seeds",))
+
+    def _grid(self, name: str, out: Path, scale: Seeds, **how: Any) -> Results:
+        with RunFolder(out, kind="k", config={"seeds": scale.seeds}, **how) as folder:
+            for cell in ("1", "2"):
+                if cell not in folder.samples:
+                    if self.before == name + cell:
+                        raise KeyboardInterrupt
+                    self.done.append(name + cell)
+                    folder.samples.append(cell, {"seeds": scale.seeds})
+            row = Row(model="m", task="t", metric="m", value=float(scale.seeds))
+            results = Results(kind="k", model_name="m", config={}, rows=[row])
+            folder.write_results(results)
+            return results
+
+    def run(self, *, stop: str = "", **how: Any) -> list[str]:
+        """The cells that were computed, until `stop`."""
+        self.done, self.before = [], stop
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            produce_page(self.study, self.out, **how)
+        return self.done
+
+
+def _one_section(results: Results, folder: Path) -> list[Section]:
+    return [Section(title="t", paragraphs=["p"])]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("stop", ["a2", "b1", "b2"])
+def test_a_study_that_is_replaced_half_way_is_resumed_as_a_whole(tmp_path: Path, stop: str, seeds: int):
+    """Later parts of the earlier run were refused, with other settings, or kept, with the same."""
+    study = Stopped(tmp_path / "run")
+    cells = study.run()
+    assert cells == ["a1", "a2", "b1", "b2"]
+    assert study.run(seeds=seeds, overwrite=True, stop=stop) == cells[: cells.index(stop)]
+    assert study.run(seeds=seeds, resume=True) == cells[cells.index(stop) :]
+    # Once: all are of the new run now.
+    assert study.run(seeds=seeds, resume=True) == []
+
+
+def test_a_study_that_is_replaced_is_killed_before_the_first_result_of_a_part(tmp_path: Path):
+    study = Stopped(tmp_path / "run")
+    study.run()
+    study.run(seeds=2, overwrite=True, stop="b1")
+    # As a kill leaves it: the new part was begun, and the earlier one is set aside.
+    folder = study.out / "b"
+    earlier = folder / ".earlier"
+    earlier.mkdir()
+    for name in ("config.yaml", "env.json", "samples.jsonl", "results.json", "README.md"):
+        os.replace(folder / name, earlier / name)
+    for name in ("env.json", "config.yaml"):
+        (folder / name).write_text((study.out / "a" / name).read_text())
+    assert study.run(seeds=2, resume=True) == ["b1", "b2"]
+
+
+def test_a_study_that_was_not_replaced_after_all_is_read(tmp_path: Path):
+    """Stopped before its first result: the earlier run is back, and whole."""
+    study = Stopped(tmp_path / "run")
+    study.run()
+    assert study.run(overwrite=True, stop="a1") == []
+    assert study.run(resume=True) == []
+
+
+@pytest.mark.parametrize("name", ["report.html", "figures/tables.md"])
+@pytest.mark.parametrize("how", [{}, {"overwrite": True}])
+def test_a_page_of_something_else_is_not_replaced(tmp_path: Path, name: str, how: dict[str, bool]):
+    other = tmp_path / "run" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    study = Stopped(tmp_path / "run")
+    with pytest.raises(UsageError, match="no part of this study"):
+        study.run(**how)
+    assert study.done == []
+    assert other.read_text() == "mine"

@@ -11,6 +11,7 @@ import pytest
 
 import lengthwise as package
 from lengthwise.cli.main import VERBS, fitting, options_in, options_of
+from lengthwise.files import cannot_write
 from lengthwise.testing import save_tiny_model
 from tests.cli.small_runs import refused
 
@@ -73,6 +74,10 @@ def test_what_is_left_is_a_sentence() -> None:
         "measure again, with --overwrite or another --out": "measure again or another --out",
     }.items():
         assert fitting(text, own) == left
+    # `cp` has no --out.
+    fix = cannot_write(Path("x"), OSError()).fix
+    assert fix is not None
+    assert fitting(fix, frozenset()) == "free space (earlier files are kept)"
 
 
 def test_card_does_not_tell_to_overwrite(lengthwise, model, text):

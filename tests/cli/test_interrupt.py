@@ -3,6 +3,8 @@
 A program's own handler of SIGTERM stays, and a forked worker ends at once.
 """
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -118,15 +120,56 @@ def test_while_the_command_is_imported(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr().err == "lengthwise: interrupted\n"
 
 
-@pytest.mark.parametrize(("kind", "says"), [("full", "No space left"), ("closed", "Broken pipe")])
-def test_standard_output_that_takes_nothing_more(kind, says, monkeypatch, capsys):
+# A text that is longer than the buffer is dropped by the write that fails. To rich a closed pipe is the end.
+@pytest.mark.parametrize(
+    ("kind", "says", "words"),
+    [
+        ("full", "No space left", "ls models --json"),
+        ("full", "No space left", "ls --json"),
+        ("full", "No space left", "ls"),
+        ("full", "No space left", "ppl --help"),
+        ("closed", "Broken pipe", "ls models --json"),
+        ("closed", "Broken pipe", "ls --json"),
+    ],
+)
+def test_standard_output_that_takes_nothing_more(kind, says, words, monkeypatch, capsys):
     target: Any = "/dev/full"
     if kind == "closed":
         reader, target = os.pipe()
         os.close(reader)
     with open(target, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
-        assert run(["ls", "models", "--json"]) == 1
+        assert run(words.split()) == 1
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert says in said
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_without_standard_output_or_error(name, monkeypatch, capsys):
+    """As Python has it where the shell closed it: the command does its work, and no message strays."""
+    monkeypatch.setattr(sys, name, None)
+    assert run(["ls", "models"]) == 0
+    assert run(["ls", "nothing"]) == 2
+    out, err = capsys.readouterr()
+    assert ("nothing" in err, "nothing" in out) == (name == "stdout", False)
+
+
+class _Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [((), 0), (("--fail-above", 1), 4), (("--fail-above", -1), 2)],
+    ids=["a bar", "a gate", "an error"],
+)
+def test_standard_error_that_takes_nothing_ends_no_run(words, code, model, text, tmp_path, monkeypatch):
+    """`|& head`, or a log on a full disk: a bar ended the run, without a word and with another exit code."""
+    out = tmp_path / "run"
+    command = ["ppl", model, *text, "--lengths", "16", "--windows", "2", "--out", str(out), *map(str, words)]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", _Full())
+        assert run(command) == code
+    assert (out / "results.json").exists() == (code != 2)

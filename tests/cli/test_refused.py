@@ -83,6 +83,16 @@ VALUES = {
         f"ppl {{model}} {M} --fail-above 9 --junit {place}": (2, "--junit")
         for place in ("''", "{text}", "{recipe}/file.xml")
     },
+    # Not written to a folder `s3:` of this machine.
+    **{
+        f"{words}=s3://bucket/run": (2, words.rpartition(" ")[2], "an address")
+        for words in (
+            f"ppl {{model}} {M} --out",
+            f"ppl {{model}} {M} --fail-above 9 --junit",
+            "extend {model} --method yarn --factor 2 --out",
+            "train {recipe} --out",
+        )
+    },
     f"ppl {{model}} {TEXT} --junit out.xml": (2, "--junit needs a threshold"),
     f"measure {{model}} {TEXT} --windows 0": (2, "windows is 0", "greater than or equal to 1"),
     f"measure {{model}} {M} --device gpu": (2, "unknown device 'gpu'", "cuda"),

@@ -194,6 +194,17 @@ def test_several_files_of_one_task_are_refused(tmp_path: Path) -> None:
         read_stories(str(tmp_path), 1)
 
 
+def test_the_folder_of_stories_is_named_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell does not expand `--stories=~/babi`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "babi").mkdir()
+    (tmp_path / "babi" / "qa1_a_test.txt").write_text(MADE_UP)
+    assert read_stories("~/babi", 1)
+    for bad in ("", "x" * 300):
+        with pytest.raises(UsageError, match="stories"):
+            read_stories(bad, 1)
+
+
 def test_no_stories(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="qa3_"):
         read_stories(str(tmp_path), 3)

@@ -131,6 +131,17 @@ def test_other_damage(tmp_path: Path) -> None:
         read_rows("lcc", str(tmp_path))
 
 
+def test_the_folder_is_named_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell does not expand `--data=~/LongBench`, and a blank name was that of the current folder."""
+    official(tmp_path, "lcc")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert read_rows("lcc", "~") == read_rows("lcc", ".")
+    for bad in ("", "x" * 300):
+        with pytest.raises(UsageError, match="data"):
+            read_rows("lcc", bad)
+
+
 def test_without_lm_eval_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     monkeypatch.delitem(sys.modules, "lm_eval.utils", raising=False)

@@ -82,6 +82,10 @@ def load_weights(
             from transformers.distributed.configuration_utils import DistributedConfig
 
             given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
+        if given["device_map"] is not None or tp_plan is not None:
+            from lengthwise.versions import need
+
+            need("accelerate")
         model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
         for layer in model.modules():
             if is_4bit(layer):

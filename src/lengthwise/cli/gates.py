@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from lengthwise.cli.options import SUMMARY
 from lengthwise.errors import THRESHOLD_CROSSED, UNDECIDED, UsageError
 from lengthwise.files import atomic_write_text, file_to_write, named_path
 from lengthwise.machine import is_main_process
+from lengthwise.progress import say
 
 if TYPE_CHECKING:
     from lengthwise.results import Results
@@ -156,7 +156,7 @@ def exit_code(gates: Sequence[Mapping[str, Any]]) -> int:
     """4 if any threshold is crossed, else 5 if any could not be decided, else 0; the reasons go to standard error."""
     for gate in gates:
         if not gate["passed"] and is_main_process():
-            print(f"lengthwise: {gate['words']}", file=sys.stderr)
+            say(f"lengthwise: {gate['words']}")
     states = [gate["passed"] for gate in gates]
     return THRESHOLD_CROSSED if False in states else UNDECIDED if None in states else 0
 

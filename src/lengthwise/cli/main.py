@@ -13,6 +13,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,6 +62,8 @@ _COMMAS = re.compile(r'unable to convert "([\d.]+(?:,[\d.]+)+)"')
 _ELSEWHERE = re.compile(r"`[^`]*`|(lengthwise|torchrun|hf|vLLM:?) [^,;)]*")
 """Whole commands and other programs, whose options are their own."""
 _BETWEEN = re.compile(r"; |, (?:or )?| or (?=another |choose |start |--)")
+_WRITERS = ("lengthwise.cli.", "lengthwise_studies.study_table", "rich.")
+"""Modules that write to standard output; what they write to files has its own errors."""
 _sigterm = threading.Event()
 
 
@@ -91,7 +94,8 @@ def run(words: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         # Where several processes are stopped together, only the first says so. Any process may report an error.
         if code not in (Interrupted.exit_code, TERMINATED) or is_main_process():
-            print(f"lengthwise: {message}", file=sys.stderr)
+            with suppress(OSError):
+                print(f"lengthwise: {message}", file=sys.stderr)
         return code
     finally:
         warnings.formatwarning, logging.lastResort = formatted, last
@@ -132,8 +136,8 @@ def _explained(error: BaseException, verb: Sequence[str] = ()) -> tuple[int, str
             return TERMINATED, f"terminated: {error}".removesuffix(": ")
         case KeyboardInterrupt():
             return Interrupted.exit_code, "interrupted"
-        case OSError() if (failed := _closed_output()) is not None:
-            return LengthwiseError.exit_code, f"cannot write standard output: {failed.strerror}"
+        case OSError() if _is_of_output(error):
+            return LengthwiseError.exit_code, f"cannot write standard output: {error.strerror}"
         case CycloptsError():
             listed = _COMMAS.search(said := str(error))
             apart = f"\nexpected: blanks between them: {listed[1].replace(',', ' ')}" if listed else ""
@@ -180,15 +184,15 @@ def options_of(verb: str) -> frozenset[str]:
     return frozenset(name for each in app.assemble_argument_collection() for name in each.names)
 
 
-def _closed_output() -> OSError | None:
-    """Why standard output takes nothing more, if so: a full disk, or a pipe whose reader has ended (`| head`)."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # What is left goes nowhere; otherwise the interpreter fails on it once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return error
-    return None
+def _is_of_output(error: OSError) -> bool:
+    """Whether standard output takes nothing more: a full disk, or a pipe whose reader has ended (`| head`)."""
+    # A write that fails may drop what it should have written, so that a second one would not fail.
+    *_, (writer, _) = traceback.walk_tb(error.__traceback__)
+    if error.filename is not None or not writer.f_globals["__name__"].startswith(_WRITERS):
+        return False
+    # What is left goes nowhere; otherwise the interpreter fails on it once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def command_line(words: Sequence[str]) -> App:

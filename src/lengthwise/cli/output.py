@@ -170,7 +170,11 @@ def print_prose(text: str) -> None:
 
 
 def in_plain_signs() -> None:
-    """Let standard output and error write ASCII for signs that their encoding lacks."""
+    """Let standard output and error write ASCII for signs that their encoding lacks; where there is none, nothing."""
+    for name in ("stdout", "stderr"):
+        # Closed with `>&-`, or of a service. What is printed to an error's None would go to standard output.
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.StringIO())
     codecs.register_error("lengthwise", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":

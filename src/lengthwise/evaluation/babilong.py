@@ -19,13 +19,13 @@ import random
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.haystack import MADE_UP, Context, background_text, made_up
 from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import Family, Question, Task
+from lengthwise.files import named_path
 from lengthwise.text.corpus import Corpus
 
 Story = tuple[list[str], list[int], str, str]
@@ -155,9 +155,10 @@ def read_stories(folder: str, task: int) -> list[Story]:
 
     Raises:
         MissingError: no such file.
-        UsageError: several such files; a line that is not in bAbI's format, by file and line; no question.
+        UsageError: several such files; a line that is not in bAbI's format, by file and line; no question. See also `named_path`.
     """
-    by_kind = (sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt")) for kind in ("test", "train"))
+    home = named_path(folder, what="stories")
+    by_kind = (sorted(home.glob(f"qa{task}_*_{kind}.txt")) for kind in ("test", "train"))
     paths = next(filter(None, by_kind), [])
     if not paths:
         raise MissingError(

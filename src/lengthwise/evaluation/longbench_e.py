@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
+from lengthwise.files import named_path
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
 
@@ -79,7 +80,7 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
 
     Raises:
         MissingError: no such file, or the hub cannot be reached.
-        UsageError: a row that is not in the official format; file and line are named.
+        UsageError: a row that is not in the official format; file and line are named. See also `named_path`.
     """
     if source is None:
         from huggingface_hub import hf_hub_download
@@ -92,7 +93,7 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
                 f"LongBench cannot be downloaded from the hub: {reason(error)}",
                 fix=f"on a machine with the hub: hf download --repo-type dataset {_HUB}; then --data FOLDER",
             ) from error
-    home = Path(source)
+    home = named_path(source, what="data")
     root = zipfile.Path(home) if zipfile.is_zipfile(home) else home
     places = (root / f"{name}_e.jsonl", root / "data" / f"{name}_e.jsonl")
     path = next((place for place in places if place.is_file()), None)

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from lengthwise.checkpoints.damage import unloadable
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
@@ -14,7 +15,6 @@ from lengthwise.checkpoints.resolve import (
     read_config,
     read_tokenizer,
     resolve,
-    unloadable,
 )
 from lengthwise.checkpoints.stored_weights import (
     check_files,

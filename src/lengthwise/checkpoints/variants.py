@@ -15,12 +15,12 @@ from unittest import mock
 import torch
 from torch import nn
 
+from lengthwise.checkpoints.damage import unloadable
 from lengthwise.checkpoints.resolve import (
     checkpoint_file,
     looks_like_path,
     quiet_transformers,
     resolve_hub,
-    unloadable,
 )
 from lengthwise.checkpoints.stored_weights import check_finite, stored_quantization
 from lengthwise.checkpoints.weight_files import PLAIN, kinds_in

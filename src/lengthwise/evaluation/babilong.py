@@ -155,7 +155,8 @@ def read_stories(folder: str, task: int) -> list[Story]:
 
     Raises:
         MissingError: no such file.
-        UsageError: several such files; a line that is not in bAbI's format, by file and line; no question. See also `named_path`.
+        UsageError: several such files; a line that is not in bAbI's format, by file and line; no question; as
+            `named_path`.
     """
     home = named_path(folder, what="stories")
     by_kind = (sorted(home.glob(f"qa{task}_*_{kind}.txt")) for kind in ("test", "train"))

@@ -15,8 +15,9 @@ from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.checkpoints import FullLogits
+from lengthwise.checkpoints.damage import is_damage
 from lengthwise.checkpoints.hidden import parameter_counts
-from lengthwise.checkpoints.resolve import is_damage, quiet_transformers
+from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import Interrupted, LengthwiseError, require_kind, require_known
 from lengthwise.files import atomic_write_text, first_damaged, seal, writing

@@ -163,13 +163,11 @@ def sliding_layers(config: Any) -> list[int]:
 def far_layers(config: Any, length: int) -> list[int]:
     """Indices of the layers that see more than `length` tokens: no window or chunk ends before."""
     text, local = config.get_text_config(), sliding_layers(config)
-    types = getattr(text, "layer_types", None) or ()
-    seen = [text.sliding_window if layer in local else None for layer in range(text.num_hidden_layers)]
-    for layer, kind in enumerate(types):
-        seen[layer] = (
-            getattr(text, "attention_chunk_size", None) if kind == "chunked_attention" else seen[layer]
-        )
-    return [layer for layer, tokens in enumerate(seen) if tokens is None or tokens > length]
+    layers = range(text.num_hidden_layers)
+    types = getattr(text, "layer_types", None) or [None for _ in layers]
+    chunks = {"chunked_attention": getattr(text, "attention_chunk_size", None)}
+    seen = [text.sliding_window if layer in local else chunks.get(types[layer]) for layer in layers]
+    return [layer for layer in layers if seen[layer] is None or seen[layer] > length]
 
 
 def frequency_names(layer_type: str | None) -> tuple[str, str]:

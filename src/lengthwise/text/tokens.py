@@ -250,9 +250,9 @@ def _state_without_backend(tokenizer: Any) -> dict[str, Any]:
     given = getattr(tokenizer, "init_kwargs", {})
     settings = {name: value for name, value in given.items() if name not in _APART}
     with tempfile.TemporaryDirectory() as folder, writing(Path(folder), fix="free space"):
-        # One of the user's own may save nothing.
-        with suppress(AttributeError, NotImplementedError):
-            tokenizer.save_vocabulary(folder)
+        # One of the user's own has no such method, or that of transformers' base class, which saves nothing.
+        with suppress(NotImplementedError):
+            getattr(tokenizer, "save_vocabulary", str)(folder)
         files = {file.name: sha256(file) for file in Path(folder).iterdir()}
     added = {number: repr(token) for number, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
     return {

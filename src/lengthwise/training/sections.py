@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
     from lengthwise.measure import Measurement
 
-PEFT_FAILURES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
-"""PEFT takes options of any type, and fails with whatever they lead to."""
+PEFT_FAILURES = (
+    ValueError, TypeError, AttributeError, LookupError, ArithmeticError, NotImplementedError, ImportError, re.error,
+)  # fmt: skip
+"""PEFT takes options of any type, and fails with whatever they lead to: a bias, a megatron_config, a pattern."""
 
 _STARTS = (True, False, "gaussian", "orthogonal", "pissa", "olora")
 """First weights of a LoRA that a saved adapter gives again."""
@@ -317,8 +320,7 @@ def lower_is_better(name: str) -> bool:
 def check_direction(args: Any, eval_dataset: Any = None) -> None:
     """Refuse to keep the worst model: transformers takes every number as better when greater, but those named loss.
 
-    UsageError if `greater_is_better` is True for a number that is better when lower. Of one evaluation set of several
-    its name follows `eval_`.
+    UsageError if `greater_is_better` is True for a number that is better when lower, of any evaluation set.
     """
     name = args.metric_for_best_model
     number = (name or "").removeprefix("eval_")

@@ -184,7 +184,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     try:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
-    except (*PEFT_FAILURES, NotImplementedError, ImportError, re.error) as error:
+    except PEFT_FAILURES as error:
         raise UsageError(
             f"adapter: {adapter.config} does not fit the model: {reason(error)}",
             fix="set adapter.target_modules",

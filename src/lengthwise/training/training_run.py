@@ -186,7 +186,8 @@ class _Keeper(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if (held := self._recipe.eval) is not None and state.best_global_step:
-            # Of a run that goes on. The Trainer has written where the folder was then, and drops what is not there.
+            # This run is resumed. Its checkpoint names the best one by the path of that time, and the folder may have
+            # moved since: transformers then forgets the best model.
             best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
             if held.keep_best and not best.is_dir():
                 raise LengthwiseError(

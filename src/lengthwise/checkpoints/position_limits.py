@@ -165,8 +165,10 @@ def far_layers(config: Any, length: int) -> list[int]:
     text, local = config.get_text_config(), sliding_layers(config)
     layers = range(text.num_hidden_layers)
     types = getattr(text, "layer_types", None) or [None for _ in layers]
-    chunks = {"chunked_attention": getattr(text, "attention_chunk_size", None)}
-    seen = [text.sliding_window if layer in local else chunks.get(types[layer]) for layer in layers]
+    chunks: dict[Any, Any] = {"chunked_attention": getattr(text, "attention_chunk_size", None)}
+    seen: list[Any] = [
+        text.sliding_window if layer in local else chunks.get(types[layer]) for layer in layers
+    ]
     return [layer for layer in layers if seen[layer] is None or seen[layer] > length]
 
 

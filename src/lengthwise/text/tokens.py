@@ -248,7 +248,10 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 def _state_without_backend(tokenizer: Any) -> dict[str, Any]:
     """What decides the ids of a tokenizer in Python: its class, its settings and what it saves of its vocabulary."""
     given = getattr(tokenizer, "init_kwargs", {})
-    settings = {name: value for name, value in given.items() if name not in _APART}
+    # One that is empty is left out by some versions of transformers when they save.
+    settings = {
+        name: value for name, value in given.items() if name not in _APART and value not in (None, [], {})
+    }
     with tempfile.TemporaryDirectory() as folder, writing(Path(folder), fix="free space"):
         # One of the user's own has no such method, or that of transformers' base class, which saves nothing.
         with suppress(NotImplementedError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
 from checks.zoo.architectures import animals, build
@@ -33,7 +34,15 @@ CONTINUED = {
 }
 
 
+NOT_IN_5_0 = {
+    "apertus, Llama 3": "reads a number of a weight that has none yet",
+    "exaone4, Llama 3": "asks the configuration for a pad_token_id that it does not have",
+}
+
+
 def built(name: str, folder: Path) -> Path:
+    if name in NOT_IN_5_0 and transformers.__version__.startswith("5.0."):
+        pytest.skip(f"transformers 5.0 loads no such model: it {NOT_IN_5_0[name]}")
     [animal] = (each for each in animals() if each.name == name)
     build(animal, folder)
     return folder

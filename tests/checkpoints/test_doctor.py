@@ -219,7 +219,7 @@ class TestNulls:
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
 
-    @pytest.mark.parametrize("name", ["smollm3", "llama4_text"])
+    @pytest.mark.parametrize("name", ["smollm3", "llama4_text", "cohere2", "afmoe"])
     def test_layers_without_rope(self, name: str, tmp_path: Path) -> None:
         build(next(each for each in animals() if each.name == name), tmp_path / "m")
         report = check_rope(lengthwise.load(str(tmp_path / "m")))

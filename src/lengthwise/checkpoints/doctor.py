@@ -19,6 +19,7 @@ from lengthwise.checkpoints.position_limits import (
     LENGTH,
     described,
     max_positions,
+    positions_matter,
     rope_by_input_length,
     ropes,
     sliding_layers,
@@ -187,6 +188,10 @@ def _positions(base: Any, text: Any) -> list[str]:
         for module in base.modules()
         if getattr(module, "use_rope", True) in (False, 0)
     }
+    far = {*range(text.num_hidden_layers)} - {*sliding_layers(base.config)}
+    # Cohere 2 and EXAONE 4 say it of no layer: only those with a window have rope.
+    if far and len(far) < text.num_hidden_layers and not without and not positions_matter(base, far):
+        without = far
     if words:
         return words + [f"none in {len(without)} layers"] * bool(without)
     table = max_positions(base)

@@ -244,6 +244,8 @@ def _passed_over(raw: Mapping[str, Any], text: Any) -> list[Fault]:
         of_layers = f" in {layers} layers" if layers else ""
         problem = f"config.json has {place} = {raw.get(place, value)}, and the model was made with {key} = "
         fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
+        if key == "layer_types":
+            fix = f"have the types of layers in config.json once: without {place}, or with one that agrees"
         if "alibi" in key:
             fix = "serve the model with the code of its authors, and measure its URL"
         faults.append(fault(BY_KEY.get(key, f"wrong {key}"), f"{problem}{made.get(which)}{of_layers}", fix))

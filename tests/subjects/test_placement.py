@@ -214,12 +214,19 @@ def test_a_saved_nf4_model_is_loaded_as_it_is_stored(untied: str, tmp_path: Path
     pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
     made = load(untied, device="cpu", quantization="nf4")
     folder = str(saved(made.model, tmp_path / "nf4"))
-    for quantization in (None, "nf4"):
+    quantized: list[Literal["nf4"] | None] = [None, "nf4"]
+    for quantization in quantized:
+        smaller = 4 * made.describe()["parameters"] - (tmp_path / "nf4" / "model.safetensors").stat().st_size
+        assert planned(untied, None) - planned(folder, quantization) == smaller > 0
         again = load(folder, device="cpu", quantization=quantization)
         assert torch.equal(again.hidden_states(IDS), made.hidden_states(IDS))
     for quantization in ("int8", BitsAndBytesConfig(load_in_8bit=True)):
         with pytest.raises(UsageError, match=r"nf4, not int8|load_in_8bit is False, not True"):
             load(folder, device="cpu", quantization=quantization)
+    with pytest.raises(UsageError, match="nf4, not int8"):
+        planned(folder, "int8")
+    (tmp_path / "nf4" / "model.safetensors").unlink()
+    assert planned(folder, None) == planned(untied, None)
 
 
 @pytest.mark.parametrize("placed", [{"tp_plan": "auto"}, {"device_map": "auto", "device": "cpu"}])

@@ -19,7 +19,14 @@ from lengthwise.checkpoints.position_limits import (
     trained_length,
 )
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
-from lengthwise.checkpoints.variants import check_adapter, check_attention
+from lengthwise.checkpoints.stored_weights import stored_quantization
+from lengthwise.checkpoints.variants import (
+    check_adapter,
+    check_attention,
+    check_stored_quantization,
+    quantization_config,
+)
+from lengthwise.checkpoints.weight_files import weight_files
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.loaded_model import open_model
@@ -62,6 +69,8 @@ def unknown_cost_of(sides: Sequence[Subject]) -> dict[str, Any] | None:
                 check_attention(side.attn)
             if side.adapter is not None:
                 check_adapter(side.adapter)
+            if side.quantize is not None:
+                quantization_config(side.quantize, torch.float32)
     return next((cost for side in sides if (cost := unknown_cost(side.model))), None)
 
 
@@ -94,8 +103,11 @@ def reading_cost(
         cached += at_once
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
     memory += cache_bytes(config, cached, itemsize=itemsize)
-    if subject.quantize is not None:
-        memory -= bytes_saved(layers_to_quantize(model), subject.quantize, itemsize=itemsize)
+    layers, whole = layers_to_quantize(model), parameters * itemsize
+    saved, weights = saved_by_quantization(
+        subject.model, config, layers, subject.quantize, whole=whole, itemsize=itemsize
+    )
+    memory -= saved
     decoded = decoded if reading_path(subject).decode else 0
     seconds, basis = seconds_at_least(2 * parameters * (tokens - decoded), device=device, dtype=dtype)
     if decoded:
@@ -107,7 +119,7 @@ def reading_cost(
         "device": device,
         "dtype": dtype,
         "memory_bytes": memory,
-        "memory_basis": "weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
+        "memory_basis": f"{weights}; activations of one layer by rule of thumb; a few chunks of logits; "
         f"{'keys and values that are kept; ' if cached else ''}without the libraries' own few hundred MB",
         "seconds_at_least": seconds,
         "seconds_basis": basis,
@@ -158,6 +170,27 @@ def layers_to_quantize(model: Any) -> list[nn.Linear]:
     """The layers of an unquantised model whose weights would be kept in 4 or 8 bits: the linear ones but the head."""
     head = set(model.get_output_embeddings().modules())
     return [m for m in model.modules() if isinstance(m, nn.Linear) and m not in head]
+
+
+def saved_by_quantization(
+    name: str, config: Any, layers: Iterable[nn.Linear], method: str | None, *, whole: int, itemsize: int
+) -> tuple[int, str]:
+    """Of `whole` bytes of weights those that quantization saves, and a clause on where it is known from.
+
+    A checkpoint that is quantized already has its files to say it, whatever its method is. UsageError if it is
+    quantized otherwise than by `method`.
+    """
+    if stored_quantization(config) is None:
+        saved = 0 if method is None else bytes_saved(layers, method, itemsize=itemsize)
+        return saved, "weights exactly"
+    if method is not None:
+        check_stored_quantization(config, method, name)
+    resolved = resolve(name)
+    # Of a model of the hub that is not here yet, to look for the files is to fetch them.
+    files = weight_files(resolved) if resolved.local_files_only else []
+    if not files:
+        return 0, "weights as if they were not quantized, which is too many"
+    return whole - sum(file.stat().st_size for file in files), "weights as their files keep them"
 
 
 def bytes_saved(layers: Iterable[nn.Linear], method: str, *, itemsize: int) -> int:

@@ -14,8 +14,8 @@ from lengthwise.machine import process_count
 from lengthwise.measure.runner import plan_run
 from lengthwise.settings import Subject
 from lengthwise.subjects.plan import (
-    bytes_saved,
     layers_to_quantize,
+    saved_by_quantization,
     seconds_at_least,
     unknown_cost,
 )
@@ -178,9 +178,11 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     itemsize = 2 if recipe.precision == "bfloat16" else 4
     every, trainable = parameter_counts(model)
     weights = (every - trainable) * itemsize + 4 * trainable
-    if recipe.quantize is not None:
-        layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
-        weights -= bytes_saved(layers, recipe.quantize, itemsize=itemsize)
+    layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
+    whole = (every - trainable) * itemsize
+    weights -= saved_by_quantization(
+        recipe.model, unwrap(model).config, layers, recipe.quantize, whole=whole, itemsize=itemsize
+    )[0]
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:

@@ -31,7 +31,6 @@ _DYNAMIC = {
     "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
     "max_position_embeddings": 48,
 }
-_FALCON = {"new_decoder_architecture": False}
 _LONGROPE = _ORIGINAL | {
     "rope_type": "longrope",
     "short_factor": [1.0 + 0.05 * index for index in range(HEAD // 2)],
@@ -44,7 +43,7 @@ NEEDED: dict[str, Settings] = {
     "bamba": {"attn_layer_indices": [1, 3]},
     "cohere": {"logit_scale": 1.0},
     "cohere2": {"logit_scale": 1.0},
-    "cohere2_moe": {"logit_scale": 1.0},
+    "cohere2_moe": {"logit_scale": 1.0, "sliding_window_pattern": 2},
     "cohere_compass_text": {
         "layer_types": [_SLIDING, _SLIDING, _SLIDING, _FULL],
         "rope_parameters": {_SLIDING: _PLAIN | {"mrope_section": [4, 2, 2]}, _FULL: None},
@@ -62,6 +61,8 @@ NEEDED: dict[str, Settings] = {
         "swa_kv_lora_rank": 8, "swa_head_dim": 24, "swa_qk_nope_head_dim": HEAD, "swa_v_head_dim": HEAD,
     },
     "dots3_note_vision_encoder": {"adapter_in_dim": WIDTH, "adapter_out_dim": WIDTH},
+    "exaone4": {"sliding_window_pattern": 2},
+    "exaone_moe": {"sliding_window_pattern": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2, "position_embedding_type": "rope"},
     "inkling_text": {"logits_mup_width_multiplier": 1.0},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -113,8 +114,8 @@ PUBLISHED: dict[tuple[str, str], Settings] = {
     ("ministral3", "YaRN and scaled queries"): {"rope_parameters": _YARN | {"llama_4_scaling_beta": 0.1}},
     ("phi3", "LongRoPE"): {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 48},
     ("phimoe", "LongRoPE"): {"rope_parameters": _LONGROPE | {"short_mscale": 1.2, "long_mscale": 1.2}},
-    ("phi", "partial rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.5}},
-    ("gpt_neox", "partial rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.25}},
+    ("phi3", "partial rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 0.75}},
+    ("gpt_neox", "whole rope"): {"rope_parameters": _PLAIN | {"partial_rotary_factor": 1.0}},
     ("gemma3_text", "linear in full layers"): {
         "rope_parameters": {_SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "linear", "factor": 8.0}},
     },
@@ -123,17 +124,21 @@ PUBLISHED: dict[tuple[str, str], Settings] = {
             _SLIDING: _PLAIN, _FULL: _PLAIN | {"rope_type": "proportional", "partial_rotary_factor": 0.25},
         },
     },
-    ("olmo3", "YaRN"): {"rope_parameters": _YARN},
+    ("olmo3", "YaRN"): {"rope_parameters": {_SLIDING: _PLAIN, _FULL: _YARN}},
     ("exaone4", "Llama 3"): {"rope_parameters": _LLAMA3},
     ("apertus", "Llama 3"): {"rope_parameters": _LLAMA3},
     ("hunyuan_v1_dense", "fixed alpha"): {
         "rope_parameters": _PLAIN | {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0},
     },
-    ("mistral", "all layers slide"): {"sliding_window": 32},
-    ("qwen2", "upper layers slide"): {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2},
+    ("mistral", "no window"): {"sliding_window": None},
+    ("qwen2", "upper layers slide"): {
+        "use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2, "layer_types": None,
+    },
     ("llama4_text", "scaled far queries"): {"attn_temperature_tuning": True, "floor_scale": 64},
-    ("falcon", "ALiBi"): _FALCON | {"alibi": True, "multi_query": False, "num_kv_heads": HEADS},
-    ("falcon", "one key head"): _FALCON | {"multi_query": True},
+    ("falcon", "ALiBi"): {
+        "new_decoder_architecture": False, "alibi": True, "multi_query": False, "num_kv_heads": HEADS,
+    },
+    ("falcon", "several key heads"): {"new_decoder_architecture": True, "num_kv_heads": 2},
 }  # fmt: skip
 """Architecture and variant -> what published configurations set. Lengths are shrunk: 48 tokens for thousands."""
 
@@ -162,8 +167,8 @@ def animals() -> list[Animal]:
     return [Animal(*key, settings) for key, settings in sorted((plain | PUBLISHED).items())]
 
 
-def build(animal: Animal, folder: Path) -> None:
-    """Write a tiny random model of it with a tokenizer, as an ordinary model folder.
+def made(animal: Animal) -> Any:
+    """A tiny random model of it.
 
     Raises:
         Exception: transformers makes no such model, or has no text model for it.
@@ -184,7 +189,12 @@ def build(animal: Animal, folder: Path) -> None:
             # Those that are drawn around 0: no decays, gains or steps.
             if tensor.dim() > 1 and 0 < spread < 0.1 and abs(float(tensor.detach().mean())) < spread:
                 tensor.data *= SPREAD / spread
-    model.save_pretrained(folder)
+    return model.eval()
+
+
+def build(animal: Animal, folder: Path) -> None:
+    """Write `made` with a tokenizer, as an ordinary model folder; raises as it does."""
+    made(animal).save_pretrained(folder)
     _tokenizer("<s>" if animal.variant == _BOS else None).save_pretrained(folder)
 
 

@@ -145,7 +145,7 @@ NOT_REACHED = {
     "phi3": ("yarn", "does not take yarn"),
     "granite_swa": ("yarn", "of their own"),
     "ministral": ("yarn", "no layer of"),
-    "mistral, all layers slide": ("yarn", "no layer of"),
+    "mistral": ("yarn", "no layer of"),
     # The layers that see all have no rope.
     "afmoe": ("yarn", "only in layers that see a window"),
     "cohere2": ("yarn", "only in layers that see a window"),

@@ -65,6 +65,7 @@ VALUES = {
         for folder in ("./gone", "{text}")
     },
     **{words % ("attn", "spda") + " --dry-run": (2, "'spda'", "'sdpa'") for words in LOADED},
+    **{words % ("attn", "paged|sdpa") + " --dry-run": (2, "'paged|sdpa'", "sdpa") for words in LOADED},
     # A gate that could never pass, or never fail.
     **{
         f"ppl {{model}} {M} --fail-above {bad}": (2, "--fail-above", "0 or more")

@@ -130,10 +130,10 @@ def check_attention(name: str) -> None:
     """Raise UsageError unless transformers knows this implementation of attention, or it is a kernel of the hub."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    if "/" not in name:
-        # Of "paged|sdpa" the part that computes.
-        known = ["eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()]
-        require_known(name.rpartition("|")[2], known, "unknown attention")
+    # Paged attention is for requests that a server joins: one text is read without it, as by "sdpa".
+    known = ["eager", *(each for each in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in each)]
+    if "/" not in name or "|" in name:
+        require_known(name, known, "unknown attention")
 
 
 def check_adapter(name: str) -> None:

@@ -1,5 +1,7 @@
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,8 +163,24 @@ def test_a_share_stays_one():
     assert apart.ci_low < 0
 
 
+SIGNED = {
+    "benefit", "benefit_a", "benefit_b", "benefit_change", "benefit_inside", "benefit_kept", "benefit_nearby",
+    "excess", "shift", "used_level",
+}  # fmt: skip
+"""Metrics that may lie below 0."""
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
+
+
+def test_of_every_number_with_an_interval_it_is_known_whether_it_can_lie_below_0():
+    rows = [row for file in GOLDEN.glob("*.json") for row in json.loads(file.read_text())["rows"]]
+    found = {row["metric"] for row in rows if "ci_low" in row and row.get("unit") not in ("share", "tokens")}
+    assert found <= SIGNED | statistics._POSITIVE
+    assert "jeffreys" in found
+
+
 @pytest.mark.parametrize(
-    ("metric", "least"), [("perplexity", 1), ("longppl", 1), ("loss", 0), ("loss_key", 0), ("gold_loss", 0)]
+    ("metric", "least"),
+    [("perplexity", 1), ("longppl", 1), *((metric, 0) for metric in ("loss", "gold_loss", "jeffreys", "kl"))],
 )
 def test_the_interval_of_two_documents_stays_where_the_number_can_be(metric: str, least: float):
     row = replace(ROW, metric=metric)

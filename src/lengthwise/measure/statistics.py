@@ -39,8 +39,13 @@ _ROUNDING = 1e-12
 _GREATEST = 700.0
 """Of a number whose exponential is finite."""
 _ANY = (-math.inf, math.inf)
-_POSITIVE = ("loss", "loss_key", "gold_loss", "inverse_temperature", "perplexity", "longppl")
-"""Metrics other than shares that are above 0 by nature: Student's interval around one may reach beyond."""
+_POSITIVE = {
+    "loss", "loss_a", "loss_b", "loss_best_temperature", "loss_key", "gold_loss", "recent_loss", "unigram_loss",
+    "sce", "entropy", "jeffreys", "js", "kl", "inverse_temperature", "perplexity", "longppl",
+    # Means of absolute differences.
+    "difference", "before", "after", "prefix_cache",
+}  # fmt: skip
+"""Metrics other than shares that are not below 0 by nature: Student's interval around one may reach beyond."""
 _EXPONENTIALS = ("perplexity", "longppl")
 """Of a loss, which varies about normally; their intervals are exp(the loss's)."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import MambaForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from checks.zoo.architectures import PUBLISHED, Animal, animals, build, made
 from checks.zoo.judge import cell_of
@@ -70,6 +71,8 @@ BY_TOKENIZER = ("llama", "a tokenizer with BOS")
 @torch.no_grad()
 def test_a_variant_is_another_model(kind):
     """A class may pass over a setting, and the zoo would have its architecture twice."""
+    if kind[0] not in CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {kind[0]}")
     plain, other = made(Animal(kind[0], "", {})), made(Animal(*kind, PUBLISHED[kind]))
     assert not torch.allclose(
         *(each(input_ids=random_ids(1, 200)).logits for each in (plain, other)), atol=0.1

@@ -134,6 +134,7 @@ PUBLISHED: dict[tuple[str, str], Settings] = {
     ("qwen2", "upper layers slide"): {
         "use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2, "layer_types": None,
     },
+    ("zaya", "half of its layers slide"): {"sliding_window": 32, "layer_types": ["hybrid_sliding", "hybrid"] * 2},
     ("llama4_text", "scaled far queries"): {"attn_temperature_tuning": True, "floor_scale": 64},
     ("falcon", "ALiBi"): {
         "new_decoder_architecture": False, "alibi": True, "multi_query": False, "num_kv_heads": HEADS,

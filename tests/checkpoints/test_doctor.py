@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import lengthwise
-from checks.zoo.architectures import animals, build
+from checks.zoo.architectures import animals, build, made
 from lengthwise.checkpoints.doctor import check_rope, examine
 from lengthwise.checkpoints.extending import extend
 from lengthwise.checkpoints.faults import remarks
@@ -218,6 +219,14 @@ class TestNulls:
         ]
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
+
+    @pytest.mark.parametrize("name", ["inkling_text", "zaya, half of its layers slide"])
+    def test_windows_in_layers_that_are_also_recurrent(self, name: str) -> None:
+        if (
+            animal := next(each for each in animals() if each.name == name)
+        ).architecture not in CONFIG_MAPPING:
+            pytest.skip(f"this transformers has no {animal.architecture}")
+        assert check_rope(made(animal))["sliding_window"] == "32 tokens in 2 layers"
 
     @pytest.mark.parametrize("name", ["smollm3", "llama4_text", "cohere2", "afmoe"])
     def test_layers_without_rope(self, name: str, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from checks.zoo.architectures import animals, made
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.checkpoints import FullLogits, extend, find_head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
@@ -222,3 +224,12 @@ def test_positions_that_change_nothing_are_refused():
         check_positions(recipe, of)
     assert of.training
     check_positions(recipe, tiny_model("llama-gqa"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_that_take_no_position_ids_are_refused():
+    [animal] = (each for each in animals() if each.name == "zaya, half of its layers slide")
+    if animal.architecture not in CONFIG_MAPPING:
+        pytest.skip("this transformers has no zaya")
+    with pytest.raises(UsageError, match="in an unknown way"):
+        placed(made(animal), SKIPPED)

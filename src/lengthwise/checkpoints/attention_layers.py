@@ -179,7 +179,7 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
         )
     rotary = getattr(decoder, "rotary_emb", None)
     text: Any = base.config.get_text_config()
-    layer_type = (SLIDING,) if SLIDING in ropes(text) else ()
+    layer_type = tuple(each for each in SLIDING if each in ropes(text))
     # The cos and sin of the pass, and those that replace them: computed once for all layers.
     all_layers: Any = None
     own: Any = None

@@ -178,7 +178,9 @@ def _positions(base: Any, text: Any) -> list[str]:
     found = {layer_type for _, _, layer_type in rotaries(base)}
     types = Counter[str](getattr(text, "layer_types", None) or ())
     words = [
-        described(rope) + (f", in {types[layer_type]} {layer_type} layers" if layer_type else "")
+        # DeepSeek 4 has ropes of parts of its layers.
+        described(rope)
+        + (f", in {types[layer_type] or 'part of the'} {layer_type} layers" if layer_type else "")
         for layer_type, rope in ropes(text).items()
         if layer_type in found
     ]

@@ -15,6 +15,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from lengthwise.checkpoints.position_limits import (
     LENGTH,
     RECORD,
+    SLIDING,
     as_length,
     described,
     far_layers,
@@ -28,8 +29,6 @@ from lengthwise.positions.rope import ADJUSTED_BASE, Rope, ScaledRope, ntk_base,
 from lengthwise.settings import Finite, Settings, Whole, checked
 from lengthwise.versions import NEWER, need_newer
 
-FULL_ATTENTION = "full_attention"
-"""transformers' type of a layer that attends to the whole context."""
 WHOLE = "a model with rotary positions in the layers that see the whole context"
 """What can be extended."""
 # Positions beyond are no exact float64.
@@ -240,12 +239,12 @@ def _full_attention_rope(text: Any, name: str) -> tuple[str | None, dict[str, An
         )
     if None not in by_type:
         rotated = {each for each in getattr(text, "layer_types", None) or () if by_type.get(each)}
+        layer_type = next((each for each in SLIDING.values() if each in rotated), None)
         require(
-            FULL_ATTENTION in rotated,
-            f"{name} has rotary positions in layers of {', '.join(sorted(rotated))} alone",
+            layer_type is not None,
+            f"{name} has rotary positions in layers of {', '.join(sorted(rotated or by_type))} alone",
             WHOLE,
         )
-        layer_type = FULL_ATTENTION
         if lost := lost_ropes(text):
             raise UsageError(
                 f"{name} has {shown(lost)} beside the rope of its types of layers, and no layer has them",

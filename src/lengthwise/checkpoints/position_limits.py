@@ -30,8 +30,8 @@ RECORD = "lengthwise_extension"
 LENGTH = "original_max_position_embeddings"
 """The key of rope settings that says for how many tokens a model was trained before it was extended."""
 _ENDLESS = 2**40
-SLIDING = "sliding_attention"
-"""transformers' type of a layer that sees the last `sliding_window` tokens alone."""
+SLIDING = {"sliding_attention": "full_attention", "hybrid_sliding": "hybrid"}
+"""transformers' types of layers that see the last `sliding_window` tokens alone; each with that which sees all."""
 
 
 def as_length(value: Any) -> int | None:
@@ -155,9 +155,9 @@ def sliding_layers(config: Any) -> list[int]:
         return []
     types = getattr(text, "layer_types", None)
     # MiniMax slides in the layers that have softmax attention.
-    slides = "full_attention" if text.model_type == "minimax" else SLIDING
+    slides = ["full_attention"] if text.model_type == "minimax" else SLIDING
     # A model with a window and without types has it in all layers (Mistral).
-    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] == slides]
+    return [layer for layer in range(text.num_hidden_layers) if types is None or types[layer] in slides]
 
 
 def far_layers(config: Any, length: int) -> list[int]:

@@ -220,8 +220,8 @@ class TestNulls:
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
 
-    @pytest.mark.parametrize("name", ["inkling_text", "zaya, half of its layers slide"])
-    def test_windows_in_layers_that_are_also_recurrent(self, name: str) -> None:
+    @pytest.mark.parametrize("name", ["inkling_text", "zaya, half of its layers slide", "gpt_neo"])
+    def test_windows_that_are_named_otherwise(self, name: str) -> None:
         if (
             animal := next(each for each in animals() if each.name == name)
         ).architecture not in CONFIG_MAPPING:

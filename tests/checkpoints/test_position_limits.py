@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from checks.zoo.architectures import animals, build
+from checks.zoo.architectures import animals, build, made
 from lengthwise.checkpoints import extend
 from lengthwise.checkpoints.hidden import decoder_of
 from lengthwise.checkpoints.position_limits import (
     as_length,
+    max_positions,
     rope_by_input_length,
     sliding_layers,
     trained_length,
@@ -40,7 +41,7 @@ def test_a_length_that_is_none_is_not_taken_for_one(value: Any, length: int | No
     assert trained_length(SimpleNamespace(max_position_embeddings=value)) == as_length(value) == length
 
 
-@pytest.mark.parametrize("name", ["gemma2", "minimax", "mistral", "moshi"])
+@pytest.mark.parametrize("name", ["gemma2", "minimax", "mistral", "moshi", "qwen2, upper layers slide"])
 def test_the_layers_that_slide(name: str, tmp_path: Path):
     """The oracle: whether another first token, as a layer gets it, changes its last row, far beyond the window."""
     animal = next(each for each in animals() if each.name == name)
@@ -70,3 +71,20 @@ def test_the_layers_that_slide(name: str, tmp_path: Path):
         for hook in hooks:
             hook.remove()
     assert sliding_layers(model.config) == [layer for layer, far in enumerate(reached) if not far]
+
+
+TABLES = {
+    "gemma3": None,
+    "phi4_multimodal": None,
+    "git": 1024,
+    "openai-gpt": 1024,
+    "gpt2": 1024,
+    "roberta": 623,
+}
+"""Models of the zoo, and the positions of a text that their table has; the first three see images too."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_an_image_is_none_of_a_text(name: str) -> None:
+    assert max_positions(made(next(each for each in animals() if each.name == name))) == TABLES[name]

@@ -135,7 +135,10 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
 def _report(model: Any, adapter: str | None, source: str | None = None) -> dict[str, Any]:
     base = unwrap(model)
     text: Any = base.config.get_text_config()
-    sliding, notes = len(sliding_layers(base.config)), list[str]()
+    sliding, window = len(sliding_layers(base.config)), getattr(text, "sliding_window", None)
+    if text.model_type == "gpt_neo":
+        sliding, window = text.attention_layers.count("local"), text.window_size
+    notes = list[str]()
     for rope in ropes(text).values():
         length, longest = rope.get(LENGTH) or 0, getattr(text, "max_position_embeddings", None)
         reached = length * (rope.get("factor") or 1)
@@ -149,7 +152,7 @@ def _report(model: Any, adapter: str | None, source: str | None = None) -> dict[
         "rope_parameters": getattr(text, "rope_parameters", None) or None,
         "trained_length": trained_length(text),
         "position_table": max_positions(model),
-        "sliding_window": f"{text.sliding_window:,} tokens in {sliding} layers" if sliding else None,
+        "sliding_window": f"{window:,} tokens in {sliding} layers" if sliding else None,
         "attn_implementation": text._attn_implementation,
         "adapter": adapter,
         "faults": position_faults(model, adapter, notes),

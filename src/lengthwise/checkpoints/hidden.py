@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from lengthwise.checkpoints.position_tables import position_tables
 from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
 
 if TYPE_CHECKING:
@@ -236,19 +237,6 @@ def view_arguments(
         positions = torch.arange(input_ids.shape[1], device=input_ids.device) + first_position(model)
         arguments |= accepted(model, position_ids=positions.expand_as(input_ids))
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-POSITION_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
-"""Names of tables with one row per position in transformers' models."""
-
-
-def position_tables(base: nn.Module) -> list[nn.Embedding]:
-    """Its learned tables of positions."""
-    return [
-        module
-        for name, module in base.named_modules()
-        if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITION_TABLES
-    ]
 
 
 _FIRST: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()

@@ -14,15 +14,14 @@ from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.checkpoints.hidden import (
-    POSITION_TABLES,
     accepted,
     decoder_of,
     first_position,
-    position_tables,
     running,
     unwrap,
     view_arguments,
 )
+from lengthwise.checkpoints.position_tables import POSITION_TABLES, position_tables
 from lengthwise.errors import UsageError
 
 RECORD = "lengthwise_extension"

@@ -1,4 +1,4 @@
-"""Learned tables of positions, of a model that is not given its positions by rope or ALiBi."""
+"""Learned tables of positions, of a model that is not given its positions by rope or ALiBi; and towers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ POSITION_TABLES = frozenset(
 """Names of tables with one row per position in transformers' models."""
 
 
-def position_tables(base: PreTrainedModel) -> list[nn.Embedding]:
-    """Those for the positions in a text: a tower for images or sounds has one of its own (Gemma 3)."""
+def towers(base: PreTrainedModel) -> list[PreTrainedModel]:
+    """Models for images and sounds that are part of a model of texts."""
     of_text = {base.config.model_type, base.config.get_text_config().model_type}
     parts = [part for part in base.modules() if isinstance(part, PreTrainedModel)]
-    towers = [part for part in parts if part.config.model_type not in of_text]
-    elsewhere = {module for tower in towers for module in tower.modules()}
+    return [part for part in parts if part.config.model_type not in of_text]
+
+
+def position_tables(base: PreTrainedModel) -> list[nn.Embedding]:
+    """Those for the positions in a text: a tower has one of its own (Gemma 3)."""
+    elsewhere = {module for tower in towers(base) for module in tower.modules()}
     return [
         module
         for name, module in base.named_modules()

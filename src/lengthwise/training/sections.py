@@ -93,9 +93,9 @@ class Adapter(Settings):
 
     Of LoRA (Hu et al., ICLR 2022) these are `r` (default 8), `lora_alpha` (16; the update is scaled by lora_alpha /
     r), `lora_dropout` (0; it is drawn for each view separately, which adds to their disagreement), `target_modules`
-    (all-linear: every linear layer but the head), `use_dora` and so on. In `modules_to_save`, the names of modules
-    that are trained whole, "embeddings" and "norms" are all of the model's token embeddings (with a head that is
-    tied to them) and norms.
+    (all-linear: every linear layer but the head), `use_dora` and so on. Layers that only images or sounds reach get
+    no adapter. In `modules_to_save`, the names of modules that are trained whole, "embeddings" and "norms" are all of
+    the model's token embeddings (with a head that is tied to them) and norms.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -32,6 +32,7 @@ from lengthwise.checkpoints.variants import check_reads_scales
 from lengthwise.errors import UsageError, nearest, reason, require, require_kind
 from lengthwise.subjects import LoadedModel, load
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
+from lengthwise.training.beside_text import beside_text, exclude_beside_text
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import PEFT_FAILURES, Adapter
 
@@ -170,17 +171,23 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
 def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
 
-    The learned part of an extension is trained whole and saved with the adapter. UsageError if the method does not
+    The learned part of an extension is trained whole and saved with the adapter; a tower for images is not trained.
+    UsageError if the method does not
     fit the model, names layers that the model does not have, or can train nothing.
     """
     if adapter is None:
-        return model.requires_grad_(True)
+        model.requires_grad_(True)
+        for name in beside_text(model):
+            model.get_submodule(name).requires_grad_(False)
+        return model
     from peft import get_peft_model
 
     config = adapter.peft_config()
     _check_has_effect(config, adapter)
     _save_whole_modules(config, model)
     _exclude_unfit(config, model)
+    if hasattr(config, "exclude_modules"):
+        exclude_beside_text(config, model)
     try:
         with quiet_transformers():
             adapted = get_peft_model(model, config)

@@ -90,7 +90,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     if folder is not None:
         folder.check_inputs(run_inputs(loaded, facts["corpus_fingerprint"]))
         forget_steps_after(path, resumed_at)
-    use_cache = loaded.model.config.use_cache
+    kept = vars(loaded.model.config).get("use_cache")
     keeper = _Keeper(recipe, loaded.tokenizer, folder)
     trainer = build_trainer(recipe, settings, loaded, documents, callbacks=[keeper])
 
@@ -99,8 +99,12 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     try:
         with writing(path), quiet_transformers():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-            # The Trainer switches it off in the configuration, which is saved with the model.
-            loaded.model.config.use_cache = use_cache
+            # The Trainer switches it off in the configuration, which is saved with the model. A model of images and
+            # texts has it in that of its texts alone.
+            if kept is None:
+                vars(loaded.model.config).pop("use_cache", None)
+            else:
+                loaded.model.config.use_cache = kept
             # All processes gather the weights of a sharded model, in main memory.
             weights = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
             if folder is not None:

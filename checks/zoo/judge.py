@@ -75,6 +75,7 @@ VERBS: dict[str, Callable[[Case], Cell]] = {
     "eval, likelihoods, batches": partial(_numbers, partial(verbs.likelihoods, batch=3)),
     "eval, replies": partial(_replies, batch=1),
     "eval, replies, batches": partial(_replies, batch=3),
+    "train": partial(_numbers, verbs.train),
 }
 """The columns."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+import shutil
 import string
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -241,3 +245,39 @@ def _answers(case: Case, **how: Any) -> tuple[list[Any], Any]:
     verb = lengthwise.Evaluation(tasks=tasks, lengths=(PROMPT,), depths=(0.0, 100.0), samples=1, **how)
     model = case.model()
     return verb.items(model, corpus_of(TEXTS), model), case.run(verb, model)
+
+
+def train(case: Case) -> Iterator[Pair]:
+    """The cross entropy of the first step, without an adapter and with: windows of one word are all alike."""
+    from lengthwise.training import Recipe
+    from lengthwise.training import train as run_recipe
+
+    text, size = " the" * 400, SHORT
+    ids = case.ids(text)
+    assert len({*ids}) == 1, "windows differ"
+    so = float(case.losses(ids, 0, size - 1).mean())
+    with TemporaryDirectory() as kept:
+        folder = Path(kept)
+        (folder / "text.txt").write_text(text)
+        shutil.copytree(case.folder, folder / "model")
+        config = folder / "model" / "config.json"
+        config.write_text(json.dumps(_without_chance(json.loads(config.read_text()))))
+        for name, adapter in {"whole": None, "adapter": {}}.items():
+            recipe = Recipe(
+                model=str(folder / "model"), length=size, steps=1, batch={"size": 1}, precision="float32",
+                data={"corpus": str(folder / "text.txt"), "split": "all"}, optimizer={"learning_rate": 1e-3},
+                adapter=adapter,
+            )  # fmt: skip
+            run_recipe(recipe, folder / name)
+            [step] = (folder / name / "metrics.jsonl").read_text().splitlines()
+            yield json.loads(step)["cross_entropy"], so
+
+
+def _without_chance(settings: Any) -> Any:
+    """A configuration without dropout and noise, which are drawn in training alone."""
+    if not isinstance(settings, dict):
+        return settings
+    return {
+        key: 0.0 if isinstance(value, float) and re.search("drop|jitter", key) else _without_chance(value)
+        for key, value in settings.items()
+    }

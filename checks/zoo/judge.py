@@ -76,6 +76,7 @@ VERBS: dict[str, Callable[[Case], Cell]] = {
     "eval, replies": partial(_replies, batch=1),
     "eval, replies, batches": partial(_replies, batch=3),
     "train": partial(_numbers, verbs.train),
+    "a dry run": partial(_numbers, verbs.dry_run),
 }
 """The columns."""
 

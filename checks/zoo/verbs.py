@@ -20,6 +20,7 @@ import lengthwise
 from checks.zoo.plain import Ids, Plain
 from lengthwise.measure import Comparison
 from lengthwise.settings import Subject
+from lengthwise.subjects.plan import reading_cost
 from lengthwise.text import Corpus
 
 Pair = tuple[float, float]
@@ -54,6 +55,11 @@ class Case:
         self.folder, self.plain = folder, Plain(folder)
         bos = self.plain.tokenizer("a").input_ids[0]
         self.bos = bos if bos == self.plain.tokenizer.bos_token_id else None
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its weights; those of tied ones count once."""
+        return sum(each.numel() for each in self.plain.model.parameters())
 
     def model(self) -> Any:
         """The model as `load` gives it, as yet unread."""
@@ -247,9 +253,16 @@ def _answers(case: Case, **how: Any) -> tuple[list[Any], Any]:
     return verb.items(model, corpus_of(TEXTS), model), case.run(verb, model)
 
 
+def dry_run(case: Case) -> Iterator[Pair]:
+    """The parameters of a model whose weights are not loaded."""
+    cost = reading_cost(Subject(model=str(case.folder)), tokens=64, at_once=64, longest=64, cached=64)
+    yield cost["parameters"], case.parameters
+    assert cost["memory_bytes"] > 4 * case.parameters
+
+
 def train(case: Case) -> Iterator[Pair]:
-    """The cross entropy of the first step, without an adapter and with: windows of one word are all alike."""
-    from lengthwise.training import Recipe
+    """The cross entropy of the first step, whole and with an adapter: windows of one word are all alike."""
+    from lengthwise.training import Recipe, plan
     from lengthwise.training import train as run_recipe
 
     text, size = " the" * 400, SHORT
@@ -268,6 +281,9 @@ def train(case: Case) -> Iterator[Pair]:
                 data={"corpus": str(folder / "text.txt"), "split": "all"}, optimizer={"learning_rate": 1e-3},
                 adapter=adapter,
             )  # fmt: skip
+            planned = plan(recipe)
+            added = 0 if adapter is None else planned["trainable_parameters"]
+            yield planned["parameters"] - added, case.parameters
             run_recipe(recipe, folder / name)
             [step] = (folder / name / "metrics.jsonl").read_text().splitlines()
             yield json.loads(step)["cross_entropy"], so

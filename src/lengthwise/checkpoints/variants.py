@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from lengthwise.checkpoints.damage import unloadable
+from lengthwise.checkpoints.layer_settings import by_layer
 from lengthwise.checkpoints.resolve import (
     checkpoint_file,
     looks_like_path,
@@ -54,16 +55,21 @@ def check_splits(config: Any) -> None:
             f"transformers has no tensor parallel plan for {config.model_type}",
             fix="--device-map auto, or one process",
         )
-    queries = config.num_attention_heads
-    keys = getattr(config, "num_key_value_heads", None) or queries
+    queries = by_layer(config, "num_attention_heads")
+    own = by_layer(config, "num_key_value_heads")
+    keys = [number or of for number, of in zip(own, queries, strict=True)]
     split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
-    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
+    heads = math.gcd(*(queries if "q_proj" in split else []), *(keys if "k_proj" in split else []))
     if heads % processes:
         works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
         raise UsageError(
-            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
+            f"{processes} processes cannot share {_numbers(queries)} heads of queries and {_numbers(keys)} of keys",
             expected=f"a number of processes that divides both: {works}",
         )
+
+
+def _numbers(each: list[int]) -> str:
+    return " or ".join(map(str, sorted({*each})))
 
 
 def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:

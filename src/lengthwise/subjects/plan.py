@@ -11,6 +11,7 @@ from torch import nn
 
 from lengthwise.checkpoints.embedded_models import EMBEDDED, made_folder
 from lengthwise.checkpoints.head import CHUNK_BYTES
+from lengthwise.checkpoints.layer_settings import by_layer
 from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.position_limits import (
     check_positions_fit,
@@ -146,7 +147,7 @@ def cost_of_sides(sides: Sequence[Subject], **read: int) -> dict[str, Any]:
 def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:
     """Bytes of the weights, of one layer's activations for `at_once` tokens, and of a few chunks of logits."""
     text = config.get_text_config()
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    inner = max(size or 4 * text.hidden_size for size in by_layer(text, "intermediate_size"))
     # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
     values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
     return values * itemsize + 4 * CHUNK_BYTES
@@ -159,11 +160,13 @@ def cache_bytes(config: Any, tokens: int, *, itemsize: int) -> int:
     of attention, whose state does not grow.
     """
     text = config.get_text_config()
-    if getattr(text, "num_attention_heads", None) is None:
-        return 0
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return 2 * text.num_hidden_layers * heads * head_dim * tokens * itemsize
+    names = ("num_attention_heads", "num_key_value_heads", "head_dim")
+    values = sum(
+        (keys or heads) * (width or text.hidden_size // heads)
+        for heads, keys, width in zip(*(by_layer(text, name) for name in names), strict=True)
+        if heads
+    )
+    return 2 * values * tokens * itemsize
 
 
 def layers_to_quantize(model: Any) -> list[nn.Linear]:

@@ -8,6 +8,7 @@ import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.checkpoints.hidden import parameter_counts, unwrap
+from lengthwise.checkpoints.layer_settings import by_layer
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer, resolve
 from lengthwise.errors import MissingError, require, require_kind
 from lengthwise.machine import process_count
@@ -207,7 +208,7 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
 
 def _activations(recipe: Recipe, config: Any, micro: int) -> int:
     width, layers = config.hidden_size, config.num_hidden_layers
-    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(size or 4 * width for size in by_layer(config, "intermediate_size"))
     # Bytes that a Llama block keeps for each token's backward pass, counted with saved-tensor hooks.
     block = 4 * (9 * width + 2.4 * inner) if recipe.precision == "bfloat16" else 4 * (10 * width + 4 * inner)
     # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.

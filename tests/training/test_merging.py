@@ -12,6 +12,7 @@ import yaml
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
@@ -171,3 +172,10 @@ def test_a_quantized_base_is_refused(make: Make, base: str, tmp_path: Path) -> N
     rewritten(Path(base), quantization_config={"quant_method": "gptq", "bits": 4})
     with pytest.raises(UsageError, match=r"quantized \(gptq\)"):
         merge_run(run, tmp_path / "merged")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_fails_with_its_own_cache_is_merged(make: Make, tmp_path: Path) -> None:
+    build(next(each for each in animals() if each.name == "xlstm"), tmp_path / "m")
+    train(make(model=str(tmp_path / "m"), adapter={"target_modules": "all-linear"}), out=tmp_path / "run")
+    assert merge_run(tmp_path / "run", tmp_path / "merged")["lost_to_rounding"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig
 
+from checks.zoo.architectures import animals, build
 from lengthwise.errors import UsageError
 from lengthwise.training import plan, read_recipe, train, training_plan
 from lengthwise.training.recipe import Recipe
@@ -115,3 +116,12 @@ def test_a_warm_up_beyond_the_last_step_is_noted(make: Make, tmp_path: Path):
     [note] = plan(recipe)["notes"]
     assert "warmup_steps = 5" in note
     assert note in train(recipe, tmp_path / "run").notes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_recomputes_nothing_is_refused_before_it_is_trained(make: Make, tmp_path: Path):
+    build(next(each for each in animals() if each.name == "openai-gpt"), tmp_path / "m")
+    recipe = make(model=str(tmp_path / "m"), gradient_checkpointing=True)
+    for attempt in (plan, load_for_training):
+        with pytest.raises(UsageError, match="gradient_checkpointing, which a OpenAIGPTLMHeadModel does not"):
+            attempt(recipe)

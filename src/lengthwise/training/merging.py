@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.checkpoints.clex_rotary import clex_modules
-from lengthwise.checkpoints.hidden import parameter_counts, unwrap
+from lengthwise.checkpoints.hidden import accepted, parameter_counts, unwrap
 from lengthwise.checkpoints.loading import DTYPES, load_weights
 from lengthwise.checkpoints.position_limits import max_positions
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config
@@ -146,7 +146,8 @@ def _predictions(model: Any) -> Tensor:
     count = model.get_input_embeddings().weight.shape[0]
     size = min(32, max_positions(unwrap(model)) or 32)
     ids = torch.linspace(0, count - 1, 32 // size * size).long().view(-1, size)
-    return model.eval()(input_ids=ids).logits.float()
+    # Some models (xLSTM) fail with their own cache.
+    return model.eval()(input_ids=ids, **accepted(unwrap(model), use_cache=False)).logits.float()
 
 
 def _is_tied(model: Any) -> bool:

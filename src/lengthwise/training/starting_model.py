@@ -64,9 +64,16 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
         use_shifted_sparse(loaded.model, recipe.shifted_sparse)
     check_positions(recipe, loaded.model)
     check_fixed_length(recipe, loaded.model)
+    _check_recomputed(recipe, loaded.model)
     # Refused as where it is measured: what sees later tokens, or is not the same each time.
     loaded.hidden_states(torch.arange(_PROBED)[None] % loaded.vocab_size)
     return loaded
+
+
+def _check_recomputed(recipe: Recipe, model: Any) -> None:
+    """Raise UsageError for gradient checkpointing of a class that has none."""
+    able = not recipe.gradient_checkpointing or unwrap(model).supports_gradient_checkpointing
+    require(able, f"gradient_checkpointing, which a {type(unwrap(model)).__name__} does not have", "false")
 
 
 def check_fixed_length(recipe: Recipe, model: nn.Module) -> None:
@@ -129,6 +136,7 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
             write_extension(config, plan_extension(config, name=recipe.model, **section.model_dump()))
     model = model_skeleton(config)
     check_positions(recipe, model)
+    _check_recomputed(recipe, model)
     with torch.device("meta"):
         return add_adapter(model, recipe.adapter)
 

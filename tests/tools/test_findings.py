@@ -10,6 +10,7 @@ from typing import Any
 
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
+from lengthwise_studies.arms import arm_after
 from lengthwise_studies.claims import NOT_DECIDED, Judged
 from lengthwise_studies.far.studies import CONTROL, REPEATS
 from lengthwise_studies.paired_claims import Paired, estimate_over_seeds
@@ -19,6 +20,7 @@ from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.paper.sizes import STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
 from lengthwise_studies.real.kept import kept_files
+from lengthwise_studies.real.steps import REAL_STEPS
 from lengthwise_studies.real.study import REAL
 from tools.docs.context_32k import FARTHEST, QWEN, SMOLLM2
 from tools.docs.far_summary import summary_table
@@ -80,6 +82,24 @@ def level(run: str, setting: str, metric: str) -> float:
 
 def real(times: int, to: str = PLAIN) -> float:
     return fmean(row.value or 0.0 for row in of_real(ROOT, f"{YARN}: {SCE}", "loss", times, f"{YARN}: {to}"))
+
+
+def longer_real() -> list[float]:
+    """What the term costs at T/4 after 50 and 200 steps on windows of T/8; it grows in every seed, at both lengths."""
+    [setting] = REAL_STEPS.settings
+    found = [
+        {
+            (row.length, row.seed): row.value or 0.0
+            for row in kept_run(ROOT, "real-steps-laptop").select(arm=arm_after(setting.arm(SCE), steps))
+            if row.reference is not None and row.metric == "loss"
+        }
+        for steps in (50, None)
+    ]
+    one, two = found
+    assert one.keys() == two.keys()
+    assert len(one) == 6
+    assert all(two[key] > one[key] > 0 for key in one)
+    return [fmean(of[2048, seed] for seed in range(3)) for of in found]
 
 
 def limit(run: str, metric: str = "used_up_to") -> float:
@@ -245,6 +265,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "lowers the loss, by {:.3f} nats at 2T and {:.3f} at 4T.": lambda: [
             -real(2, ENTROPY), -real(4, ENTROPY)
         ],
+        "the term costs {:.3f} nats after 50 steps and {:.3f} after 200.": longer_real,
         "correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
             with_long("SCE"), with_long("the loss at T")
         ],

@@ -17,7 +17,7 @@ from lengthwise_studies.far.studies import CONTROL, REPEATS
 from lengthwise_studies.paper.methods import PLAIN
 from lengthwise_studies.real.study import FULL
 from tests.tools.test_findings import SENTENCES as FINDINGS
-from tests.tools.test_findings import cached, entropy_share, far, limit, real
+from tests.tools.test_findings import cached, entropy_share, far, limit, longer_real, real
 from tools.docs.bench_tables import kept_bench, objective_rows, ratios, step_times, verb_times
 from tools.docs.context_32k import QWEN, SMOLLM2
 from tools.docs.kept_results import kept_run
@@ -185,6 +185,7 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
     "docs/evidence/real-model.md": {
         "where cross entropy finds {:.0f} %": lambda: [early_needles()],
         "the perplexity at T falls from {:.1f} to {:.1f}.": lambda: [perplexity("untrained"), perplexity(PLAIN)],
+        "The term costs {:.3f} nats at T/4 after 50 steps and {:.3f} after 200.": longer_real,
     },
     "docs/evidence/servers.md": {
         "predicts as the checkpoint to {:.5f} nats": lambda: [vllm_apart()],

@@ -217,6 +217,7 @@ def show(results: Results) -> list[Table]:
         levels = TABLES[kind].values(results, differences=False, short=True)
         found = [_verdicts(results), _differences(results), levels, _times(results)]
         found += [_from("temperatures").temperatures_table(results)] if kind == "table4" else []
+        found += [_from("real_tables").steps_table(results)] if kind == "real-steps" else []
         return [*found, _pretraining({kind: results})]
     if kind == "eval":
         of = _from("task_tables")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from math import exp
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row, rows_with
+from lengthwise_studies.arms import arm_after
 from lengthwise_studies.claims import shown_p
 from lengthwise_studies.over_seeds import over_seeds
 from lengthwise_studies.paired_claims import by_line
-from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
+from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE, UNTRAINED
+from lengthwise_studies.paper.sizes import Size
 from lengthwise_studies.real.kept import kept_files, read_kept
+from lengthwise_studies.real.steps import REAL_STEPS
 from lengthwise_studies.real.study import FULL, LIGHTER, ON_CLEX, ON_YARN
-from tools.docs.kept_results import results_folder
+from tools.docs.kept_results import kept_run, results_folder
 
 YARN, CLEX = ON_YARN.name, ON_CLEX.name
 SHOWN = (
@@ -104,5 +109,35 @@ def answer_table(root: Path) -> Table:
     return Table(columns=columns, rows=rows)
 
 
-TABLES = {"perplexity": perplexity_table, "differences": difference_table, "answers": answer_table}
+def steps_table(results: Results) -> Table:
+    """The perplexity of plain CE and of the term by steps, on windows of T/8, and the term's cost."""
+    [setting], size = REAL_STEPS.settings, Size.of(results.config["size"])
+    untrained, plain, term = map(setting.arm, (UNTRAINED, PLAIN, SCE))
+    found = rows_with(results.rows, metric="loss", position=None, bucket=None)
+
+    def line(times: float, steps: int) -> list[Cell]:
+        mark = steps if steps < size.steps else None
+        names = [arm_after(arm, mark) for arm in (plain, term)] if steps else [untrained]
+        own = rows_with(found, length=round(times * size.trained))
+        levels = [
+            _mean(
+                [replace(row, value=exp(row.value or 0.0)) for row in rows_with(own, arm=arm, reference=None)]
+            )
+            for arm in names
+        ]
+        if not steps:
+            return [f"{times:g}T", steps, *levels, None, None, None]
+        over = over_seeds(rows_with(own, arm=names[1], reference=names[0]))
+        return [f"{times:g}T", steps, *levels, over.estimate, shown_p(over.p_value())]
+
+    rows = [line(times, steps) for times in size.lengths for steps in (0, *size.marks, size.steps)]
+    return Table(columns=["at", "steps", PLAIN, SCE, "difference, nats", "p"], rows=rows)
+
+
+TABLES = {
+    "perplexity": perplexity_table,
+    "differences": difference_table,
+    "answers": answer_table,
+    "steps": lambda root: steps_table(kept_run(root, f"{REAL_STEPS.name}-laptop")),
+}
 """Name -> what makes it."""

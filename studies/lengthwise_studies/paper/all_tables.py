@@ -16,11 +16,12 @@ from lengthwise_studies.paper.tables import (
     TABLE11,
 )
 from lengthwise_studies.paper.when import TWENTY_TABLE, WHEN
+from lengthwise_studies.real.steps import REAL_STEPS
 from lengthwise_studies.skeleton import Study
 
 _PAPERS = (TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE9, TABLE10, TABLE11)
 _REBUTTALS = (CREAM_TABLE, RANGES_TABLE, TRUNCATION_TABLE, WITHIN_TABLE)
-_OURS = (WHEN, TWENTY_TABLE, *PRETRAINED.values())
+_OURS = (WHEN, TWENTY_TABLE, *PRETRAINED.values(), REAL_STEPS)
 TABLES = {table.name: table for table in (*_PAPERS, *_REBUTTALS, *_OURS)}
 """Every table of the paper and its rebuttal, and those of ours, by its name."""
 ALL = Study(

@@ -85,7 +85,7 @@ def real(times: int, to: str = PLAIN) -> float:
 
 
 def longer_real() -> list[float]:
-    """What the term costs at T/4 after 50 and 200 steps on windows of T/8; it grows in every seed, at both lengths."""
+    """What the term costs at T/4 after 50 and 200 steps; it grows in every seed, at both lengths."""
     [setting] = REAL_STEPS.settings
     found = [
         {

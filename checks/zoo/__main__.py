@@ -1,4 +1,4 @@
-"""Every verb on a tiny model of each architecture of transformers, against whole readings (ten minutes).
+"""Every verb on a tiny model of each architecture of transformers, against whole readings (twenty minutes).
 
     python -m checks.zoo [--out DIR] [--only NAME...] [--verbs VERB...] [--jobs N]
 

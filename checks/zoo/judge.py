@@ -59,6 +59,7 @@ def _replies(case: Case, batch: int) -> Cell:
 
 
 _CHUNKS = {"prefill_chunk_size": CHUNK}
+PLANNED = "a dry run"
 _STATIC = _CHUNKS | {"cache_implementation": "static"}
 VERBS: dict[str, Callable[[Case], Cell]] = {
     "ppl": partial(_numbers, verbs.ppl),
@@ -76,7 +77,7 @@ VERBS: dict[str, Callable[[Case], Cell]] = {
     "eval, replies": partial(_replies, batch=1),
     "eval, replies, batches": partial(_replies, batch=3),
     "train": partial(_numbers, verbs.train),
-    "a dry run": partial(_numbers, verbs.dry_run),
+    PLANNED: partial(_numbers, verbs.dry_run),
 }
 """The columns."""
 
@@ -98,7 +99,11 @@ def judged(animal: Animal, names: Sequence[str]) -> dict[str, Cell] | str:
         if none is None:
             return cells
         wrong = Cell("wrong", None, f"{none}, and is not refused")
-        return {name: cell if cell.verdict == "refused" else wrong for name, cell in cells.items()}
+        # A dry run reads no weights.
+        return {
+            name: cell if cell.verdict == "refused" or name == PLANNED else wrong
+            for name, cell in cells.items()
+        }
 
 
 def cell_of(case: Case, name: str) -> Cell:

@@ -14,6 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints import extend
+from lengthwise.checkpoints.doctor import examine
 from lengthwise.checkpoints.extending import find_rotary
 from lengthwise.checkpoints.saving import plan_extended, save_extended, save_whole
 from lengthwise.errors import UsageError
@@ -189,3 +190,15 @@ def test_quantized_weights_are_refused_before_they_are_loaded(tmp_path: Path) ->
     for write in (plan_extended, partial(save_extended, out=tmp_path / "out")):
         with pytest.raises(UsageError, match=r"quantized \(awq\)"):
             write(base, "yarn", factor=2.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "method"), [("gemma3_text", "dynamic_ntk"), ("doge", "eabf"), ("ministral3", "yarn")]
+)
+def test_what_was_extended_is_read_and_examined(name: str, method: str, tmp_path: Path) -> None:
+    """Gemma's ropes lack a length before their first pass; Doge names the mask; Ministral says its length twice."""
+    save_extended(str(built(name, tmp_path / "base")), method, tmp_path / "out", factor=2.0)
+    loaded = load(str(tmp_path / "out"))
+    assert examine(str(tmp_path / "out"))["faults"] == []
+    assert predictions(loaded.model).isfinite().all()

@@ -89,7 +89,13 @@ def _marked(name: str) -> Callable[..., Any]:
     """The attention function `name`, in marked layers on scaled queries, or by S2-Attn while they train."""
 
     def attention(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
+        # Doge gives the mask by name.
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         length: int | None = getattr(module, _SCALED, None)
         if length is not None:
@@ -107,14 +113,14 @@ def _marked(name: str) -> Callable[..., Any]:
                     expected="a model with plain softmax attention",
                 )
             how = {"scale": kwargs.get("scaling"), "dropout": kwargs.get("dropout") or 0.0}
-            found = _attend_sparsely(group, query, key, value, mask, **how)
+            found = _attend_sparsely(group, query, key, value, attention_mask, **how)
             return found.transpose(1, 2).contiguous(), None
         if name == "eager":
             # Each modeling file defines its own eager function.
             function = sys.modules[type(module).__module__].eager_attention_forward
         else:
             function = ALL_ATTENTION_FUNCTIONS[name]
-        return function(module, query, key, value, mask, **kwargs)
+        return function(module, query, key, value, attention_mask, **kwargs)
 
     return attention
 

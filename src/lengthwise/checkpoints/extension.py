@@ -36,7 +36,7 @@ _LONGEST = 2**53
 _CONTINUED = {"linear": "pi", "dynamic": "dynamic_ntk", "yarn": "yarn", "llama3": "llama3"}
 """The rope types of published models that are extended further, and the method that does it: a greater factor from
 the same original length. Methods with a factor for each frequency, or without a formula, do not go on so."""
-_REPLACED = ("rope_type", "type", "factor", "alpha", "attention_factor")
+_REPLACED = ("rope_type", "type", "factor", "alpha", "attention_factor", "max_position_embeddings")
 """Keys of the old rope parameters that an extension replaces; what else is there stays, as mrope_section does."""
 
 

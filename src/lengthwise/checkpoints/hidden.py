@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lengthwise.checkpoints.position_tables import position_tables
+from lengthwise.checkpoints.position_modules import position_tables
 from lengthwise.errors import LengthwiseError, UsageError, is_bug, is_out_of_memory, reason
 
 if TYPE_CHECKING:

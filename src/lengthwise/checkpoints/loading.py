@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from lengthwise.checkpoints.damage import unloadable
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import (
     ResolvedModel,
@@ -134,6 +133,8 @@ def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any
             **arguments,
         )
     except Exception as error:
+        from lengthwise.checkpoints.damage import unloadable
+
         raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
     if getattr(model.config.get_text_config(), RECORD, None) is not None:

@@ -21,7 +21,13 @@ from lengthwise.checkpoints.hidden import (
     unwrap,
     view_arguments,
 )
-from lengthwise.checkpoints.position_tables import POSITION_TABLES, position_tables
+from lengthwise.checkpoints.position_modules import (
+    POSITION_TABLES,
+    following_ropes,
+    frequencies_of,
+    position_tables,
+    set_frequencies,
+)
 from lengthwise.errors import UsageError
 
 RECORD = "lengthwise_extension"
@@ -233,53 +239,6 @@ def impossible(rope: Mapping[str, Any]) -> str | None:
     if kind == "longrope" and len(rope.get("short_factor") or ()) != len(rope.get("long_factor") or ()):
         return "short_factor and long_factor have other lengths"
     return None
-
-
-def following_ropes(model: nn.Module) -> list[Any]:
-    """The rotary embeddings whose frequencies follow the length of the input; most models have none."""
-    kinds = [(module, getattr(module, "rope_type", None)) for module in unwrap(model).modules()]
-    # The substring is transformers' own test.
-    return [
-        module
-        for module, kind in kinds
-        for each in (kind.values() if isinstance(kind, dict) else [kind])
-        if isinstance(each, str) and ("dynamic" in each or each == "longrope")
-    ]
-
-
-def frequencies_of(ropes: list[Any], *, fresh: bool = False) -> list[dict[str, Any]]:
-    """Of each of `following_ropes` its frequencies, and up to which length they hold.
-
-    As the last pass left them, or `fresh`, as before the first: a number would depend on what was read before.
-    transformers (5.23: `dynamic_rope_update`) keeps those of the longest text so far, dynamic NTK's even where the
-    next text is exactly as long as the original length.
-    """
-    built = [(module, _as_built(module)) for module in ropes]
-    return [each if fresh else {name: _copied(getattr(rope, name)) for name in each} for rope, each in built]
-
-
-def set_frequencies(ropes: list[Any], kept: list[dict[str, Any]]) -> None:
-    """Let the next pass begin with what `frequencies_of` gave."""
-    for rope, values in zip(ropes, kept, strict=True):
-        for name, value in values.items():
-            setattr(rope, name, _copied(value))
-
-
-def _as_built(module: Any) -> dict[str, Any]:
-    """The attributes that `dynamic_rope_update` changes, with the values that it begins with."""
-    found: dict[str, Any] = {}
-    for name in dir(module):
-        if name.endswith("original_inv_freq"):
-            prefix = name.removesuffix("original_inv_freq")
-            found[f"{prefix}inv_freq"] = _copied(getattr(module, name))
-            if hasattr(module, "original_max_seq_len"):
-                found[f"{prefix}max_seq_len_cached"] = module.original_max_seq_len
-    return found
-
-
-def _copied(value: Any) -> Any:
-    # LongRoPE writes into its tensor.
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 def lost_ropes(config: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.checkpoints.damage import unloadable
 from lengthwise.checkpoints.position_limits import RECORD, check_rope_values
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path, say_embedded
@@ -198,6 +197,8 @@ def read_config(model: str | ResolvedModel) -> Any:
                 expected="the type longrope: the first files of Phi-3 call it su",
                 fix="write longrope for su in config.json, or take newer files of the model",
             ) from error
+        from lengthwise.checkpoints.damage import unloadable
+
         raise unloadable(resolved.name, resolved.location, error) from error
     _check_causal(config, str(saved_as), resolved.name)
     check_rope_values(config.get_text_config(), resolved.name)
@@ -242,6 +243,8 @@ def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
         return tokenizer
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
+        from lengthwise.checkpoints.damage import unloadable
+
         raise unloadable(
             f"the tokenizer of {resolved.name}",
             resolved.location,

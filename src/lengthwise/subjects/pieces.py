@@ -28,7 +28,8 @@ from lengthwise.checkpoints.hidden import (
     first_position,
     hidden_states_and_output,
 )
-from lengthwise.checkpoints.position_limits import frequencies_of, read_again_after, set_frequencies
+from lengthwise.checkpoints.position_limits import read_again_after
+from lengthwise.checkpoints.position_modules import frequencies_of, set_frequencies
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.subjects.caches import check_offloading
 from lengthwise.subjects.proof import one_pass

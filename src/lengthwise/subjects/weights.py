@@ -23,13 +23,11 @@ from lengthwise.checkpoints.hidden import decoder_of, is_compiled, runs_compiled
 from lengthwise.checkpoints.position_limits import (
     RECORD,
     check_positions_fit,
-    following_ropes,
-    frequencies_of,
     max_positions,
     rope_by_input_length,
-    set_frequencies,
     trained_length,
 )
+from lengthwise.checkpoints.position_modules import following_ropes, frequencies_of, set_frequencies
 from lengthwise.checkpoints.probe import check_blind, rounds_together
 from lengthwise.errors import UsageError
 from lengthwise.machine import device_of
@@ -102,7 +100,7 @@ class Weights:
 
     @cached_property
     def following_ropes(self) -> list[Any]:
-        """See `lengthwise.checkpoints.position_limits.following_ropes`."""
+        """See `lengthwise.checkpoints.position_modules`."""
         return following_ropes(self.model)
 
     @property

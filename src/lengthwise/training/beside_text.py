@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from lengthwise.checkpoints.hidden import decoder_of, unwrap
-from lengthwise.checkpoints.position_tables import towers
+from lengthwise.checkpoints.position_modules import towers
 
 
 def beside_text(model: nn.Module) -> list[str]:

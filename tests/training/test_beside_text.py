@@ -24,7 +24,6 @@ BESIDE = {
 ADAPTERS: dict[str, dict[str, Any] | None] = {
     "none": None,
     "usual": {},
-    "all-linear": {"target_modules": "all-linear"},
     "others left out": {"target_modules": "all-linear", "exclude_modules": ["down_proj"]},
 }
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import lengthwise
 from checks.zoo.architectures import animals, build, made
@@ -20,7 +19,7 @@ from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
-from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
+from tests.architectures import TINY_ARCHITECTURES, newest, tiny_model, with_lora
 from tests.tiny_ropes import L0, LENGTH, LISTS, ROPES, roped
 
 SCALED = ["linear", "yarn", "llama3"]
@@ -220,12 +219,10 @@ class TestNulls:
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
 
+    @newest
     @pytest.mark.parametrize("name", ["inkling_text", "zaya, half of its layers slide", "gpt_neo"])
     def test_windows_that_are_named_otherwise(self, name: str) -> None:
-        if (
-            animal := next(each for each in animals() if each.name == name)
-        ).architecture not in CONFIG_MAPPING:
-            pytest.skip(f"this transformers has no {animal.architecture}")
+        animal = next(each for each in animals() if each.name == name)
         assert check_rope(made(animal))["sliding_window"] == "32 tokens in 2 layers"
 
     @pytest.mark.parametrize("name", ["smollm3", "llama4_text", "cohere2", "afmoe"])

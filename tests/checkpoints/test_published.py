@@ -20,7 +20,7 @@ from lengthwise.checkpoints.saving import plan_extended, save_extended, save_who
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model
-from tests.architectures import random_ids, tiny_model, with_lora
+from tests.architectures import newest, random_ids, tiny_model, with_lora
 from tests.tiny_folders import rewritten
 
 CONTINUED = {
@@ -192,6 +192,7 @@ def test_quantized_weights_are_refused_before_they_are_loaded(tmp_path: Path) ->
             write(base, "yarn", factor=2.0)
 
 
+@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "method"), [("gemma3_text", "dynamic_ntk"), ("doge", "eabf"), ("ministral3", "yarn")]

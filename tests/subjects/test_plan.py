@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import MambaConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from checks.zoo.architectures import animals, made
 from lengthwise.checkpoints import read_config
@@ -12,7 +11,7 @@ from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects import plan
 from lengthwise.subjects.plan import UNKNOWN, cache_bytes, cost_of_sides, reading_cost, unknown_cost
 from lengthwise.testing import tiny_llama
-from tests.architectures import random_ids
+from tests.architectures import newest, random_ids
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
@@ -35,13 +34,12 @@ def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     assert in_pieces["memory_bytes"] == cost["memory_bytes"] + 100 * of_a_token
 
 
+@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["gemma4_text", "gemma3n_text", "llama"])
 def test_the_cache_of_layers_that_differ(name: str):
     """The oracle is the model's own cache of 20 tokens."""
     animal = next(each for each in animals() if each.name == name)
-    if animal.architecture not in CONFIG_MAPPING:
-        pytest.skip(f"this transformers has no {animal.architecture}")
     model = made(animal)
     layers = model(input_ids=random_ids(1, 20), use_cache=True).past_key_values.layers
     own = sum(each.keys.numel() + each.values.numel() for each in layers)

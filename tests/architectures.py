@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import pytest
 import torch
-import transformers
-from packaging.version import Version
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from lengthwise.checkpoints.resolve import quiet_transformers
@@ -51,12 +48,6 @@ TINY_ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
     "bloom-alibi": ("bloom", {"n_layer": 2, "n_head": 4}),
 }
-
-
-newest = pytest.mark.skipif(
-    Version(transformers.__version__) < Version("5.23"),
-    reason="the zoo's models are those of transformers 5.23",
-)
 
 
 def tiny_model(name: str, *, vocab_size: int = 320, seed: int = 0, **overrides: Any) -> PreTrainedModel:

@@ -19,7 +19,7 @@ from lengthwise.checkpoints.saving import save_whole
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_tokenizer
-from tests.architectures import TINY_ARCHITECTURES, newest, tiny_model, with_lora
+from tests.architectures import TINY_ARCHITECTURES, tiny_model, with_lora
 from tests.tiny_ropes import L0, LENGTH, LISTS, ROPES, roped
 
 SCALED = ["linear", "yarn", "llama3"]
@@ -219,7 +219,6 @@ class TestNulls:
         assert report["sliding_window"] == "16 tokens in 5 layers"
         assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
 
-    @newest
     @pytest.mark.parametrize("name", ["inkling_text", "zaya, half of its layers slide", "gpt_neo"])
     def test_windows_that_are_named_otherwise(self, name: str) -> None:
         animal = next(each for each in animals() if each.name == name)
@@ -279,8 +278,6 @@ class TestAdapters:
         """UniLoRA has one vector, under a name with "lora_" in it."""
         import peft
 
-        if method == "UniLora" and not hasattr(peft, "UniLoraConfig"):
-            pytest.skip("PEFT 0.18 has no UniLoRA")
         kind = getattr(peft, f"{method}Config")
         sizes = {
             "IA3": {"feedforward_modules": []},

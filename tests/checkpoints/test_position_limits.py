@@ -18,7 +18,6 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.subjects import load
 from lengthwise.testing import tiny_llama
-from tests.architectures import newest
 
 OPTIONS: dict[str, dict[str, Any]] = {"longrope": {"long_factor": [2.0] * 4}, "eabf": {"skip_layers": 1}}
 
@@ -85,7 +84,6 @@ TABLES = {
 """Models of the zoo, and the positions of a text that their table has; the first three see images too."""
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_an_image_is_none_of_a_text(name: str) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from transformers import AutoModelForCausalLM
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from checks.zoo.architectures import animals, build
 from lengthwise.checkpoints import extend
@@ -20,7 +18,7 @@ from lengthwise.checkpoints.saving import plan_extended, save_extended, save_who
 from lengthwise.errors import UsageError
 from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model
-from tests.architectures import newest, random_ids, tiny_model, with_lora
+from tests.architectures import random_ids, tiny_model, with_lora
 from tests.tiny_folders import rewritten
 
 CONTINUED = {
@@ -36,18 +34,8 @@ CONTINUED = {
 }
 
 
-NOT_IN_5_0 = {
-    "apertus, Llama 3": "reads a number of a weight that has none yet",
-    "exaone4, Llama 3": "asks the configuration for a pad_token_id that it does not have",
-}
-
-
 def built(name: str, folder: Path) -> Path:
-    if name in NOT_IN_5_0 and transformers.__version__.startswith("5.0."):
-        pytest.skip(f"transformers 5.0 loads no such model: it {NOT_IN_5_0[name]}")
     [animal] = (each for each in animals() if each.name == name)
-    if animal.architecture not in CONFIG_MAPPING:
-        pytest.skip(f"this transformers has no {animal.architecture}")
     build(animal, folder)
     return folder
 
@@ -192,7 +180,6 @@ def test_quantized_weights_are_refused_before_they_are_loaded(tmp_path: Path) ->
             write(base, "yarn", factor=2.0)
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "method"), [("gemma3_text", "dynamic_ntk"), ("doge", "eabf"), ("ministral3", "yarn")]

@@ -11,7 +11,7 @@ from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects import plan
 from lengthwise.subjects.plan import UNKNOWN, cache_bytes, cost_of_sides, reading_cost, unknown_cost
 from lengthwise.testing import tiny_llama
-from tests.architectures import newest, random_ids
+from tests.architectures import random_ids
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
@@ -34,7 +34,6 @@ def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     assert in_pieces["memory_bytes"] == cost["memory_bytes"] + 100 * of_a_token
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["gemma4_text", "gemma3n_text", "llama"])
 def test_the_cache_of_layers_that_differ(name: str):

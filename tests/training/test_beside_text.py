@@ -12,7 +12,7 @@ from lengthwise.training.beside_text import beside_text
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.sections import Adapter
 from lengthwise.training.starting_model import add_adapter
-from tests.architectures import newest, random_ids, tiny_model
+from tests.architectures import random_ids, tiny_model
 
 BESIDE = {
     "fuyu": ["model.vision_embed_tokens"],
@@ -28,7 +28,6 @@ ADAPTERS: dict[str, dict[str, Any] | None] = {
 }
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BESIDE)
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -56,7 +55,6 @@ def test_a_model_of_texts_alone_has_no_such_part() -> None:
     assert all(each.requires_grad for each in model.parameters())
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_of_images_is_trained_and_saved_as_it_was(tmp_path: Path) -> None:
     """The Trainer writes into a configuration that has no such key."""

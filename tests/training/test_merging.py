@@ -21,7 +21,6 @@ from lengthwise.training import train
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
-from tests.architectures import newest
 from tests.tiny_folders import rewritten
 
 Make = Callable[..., Recipe]
@@ -175,7 +174,6 @@ def test_a_quantized_base_is_refused(make: Make, base: str, tmp_path: Path) -> N
         merge_run(run, tmp_path / "merged")
 
 
-@newest
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_that_fails_with_its_own_cache_is_merged(make: Make, tmp_path: Path) -> None:
     build(next(each for each in animals() if each.name == "xlstm"), tmp_path / "m")

@@ -180,8 +180,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
 
     The learned part of an extension is trained whole and saved with the adapter; a tower for images is not trained.
-    UsageError if the method does not
-    fit the model, names layers that the model does not have, or can train nothing.
+    UsageError if the method does not fit the model, names layers that the model does not have, or can train nothing.
     """
     if adapter is None:
         model.requires_grad_(True)

@@ -1,5 +1,6 @@
 """A server on the loopback that answers as servers do, with a tiny real model behind it, and fails as they do."""
 
+import copy
 import json
 import threading
 from collections import Counter
@@ -45,7 +46,8 @@ class Stub:
         predicts: Callable[[torch.Tensor], torch.Tensor] = lambda log_p: log_p,
         says: Callable[[Any, list[int], Any], Any] = lambda body, ids, answer: answer,
     ) -> None:
-        self.model, self.shape = model, shape
+        # Its own: a request that the client no longer waits for may run on while a test runs the same model.
+        self.network, self.shape = copy.deepcopy(model.model), shape
         self.tokenizer = tokenizer or model.tokenizer
         self.failures = list(failures)
         self.most_logprobs = most_logprobs
@@ -85,7 +87,7 @@ class Stub:
             self.blocks.append(ids[:BLOCK])
             ids = [*next((block for block in self.blocks if block != ids[:BLOCK]), ids[:BLOCK]), *ids[BLOCK:]]
         with torch.no_grad():
-            log_p = self.model.model(torch.tensor([self.reads(ids)])).logits[0].double().log_softmax(-1)
+            log_p = self.network(torch.tensor([self.reads(ids)])).logits[0].double().log_softmax(-1)
         log_p = self.predicts(log_p)
         own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
         choice: dict[str, Any] = {"text": "", "logprobs": None}
@@ -120,7 +122,7 @@ class Stub:
         start, stops = len(ids), {self.tokenizer.eos_token_id, *body.get("stop_token_ids", ())}
         for _ in range(body["max_tokens"]):
             with torch.no_grad():
-                token = int(self.model.model(torch.tensor([ids])).logits[0, -1].argmax())
+                token = int(self.network(torch.tensor([ids])).logits[0, -1].argmax())
             if token in stops:
                 break
             ids = [*ids, token]

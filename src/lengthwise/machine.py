@@ -7,6 +7,7 @@ Importing it loads no torch.
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import platform
 import re
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+logger = logging.getLogger(__name__)
+
+EMULATED = 4
+"""How many times as long as float32 a dtype must take to be warned of."""
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "numpy")
 _OPTIONAL = ("peft", "accelerate", "datasets", "lm_eval", "bitsandbytes", "triton")
@@ -121,6 +126,18 @@ def product_rate(device: str, dtype: str, *, one_row: bool = False, size: int | 
         (a @ b)[0, 0].item()
         best = min(best, time.perf_counter() - started)
     return 2 * rows * size**2 / best
+
+
+def warn_of_emulation(dtype: str, name: str, *, fix: str) -> None:
+    """Warn if this processor has no instructions for a half precision in which `name` is read or trained on it."""
+    if dtype in ("bfloat16", "float16") and (times := slowdown(dtype)) > EMULATED:
+        logger.warning(
+            "%s is in %s, in which this processor takes %.0f times as long as in float32: use %s",
+            name,
+            dtype,
+            times,
+            fix,
+        )
 
 
 def slowdown(dtype: str) -> float:

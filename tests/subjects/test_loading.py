@@ -47,7 +47,7 @@ class TestLoad:
 
     @pytest.mark.parametrize(("times", "warned"), [(1.0, False), (60.0, True)])
     def test_a_dtype_that_the_processor_emulates(self, folder, monkeypatch, caplog, times, warned):
-        monkeypatch.setattr("lengthwise.checkpoints.loading.slowdown", lambda dtype: times)
+        monkeypatch.setattr("lengthwise.machine.slowdown", lambda dtype: times)
         load(str(folder), dtype="bfloat16")
         assert ("60 times" in caplog.text) == warned
         caplog.clear()

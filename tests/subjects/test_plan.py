@@ -14,6 +14,13 @@ from lengthwise.testing import tiny_llama
 from tests.architectures import random_ids
 
 
+def test_a_dtype_that_the_processor_emulates(folder: Path, monkeypatch, caplog):
+    monkeypatch.setattr("lengthwise.machine.slowdown", lambda dtype: 60.0)
+    for dtype, warned in (("auto", False), ("bfloat16", True)):
+        reading_cost(Subject(model=str(folder), dtype=dtype, device="cpu"), tokens=9, at_once=9, longest=9)
+        assert ("60 times as long as in float32: use --dtype float32" in caplog.text) == warned
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
 def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     config = read_config(str(folder))

@@ -8,7 +8,7 @@ from transformers import LlamaConfig
 
 from checks.zoo.architectures import animals, build
 from lengthwise.errors import UsageError
-from lengthwise.training import plan, read_recipe, train, training_plan
+from lengthwise.training import plan, read_recipe, starting_model, train, training_plan
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
 
@@ -125,3 +125,18 @@ def test_a_model_that_recomputes_nothing_is_refused_before_it_is_trained(make: M
     for attempt in (plan, load_for_training):
         with pytest.raises(UsageError, match="gradient_checkpointing, which a OpenAIGPTLMHeadModel does not"):
             attempt(recipe)
+
+
+@pytest.mark.parametrize("work", [plan, load_for_training])
+@pytest.mark.parametrize("adapter", [None, {"r": 2}])
+def test_a_precision_that_the_processor_emulates(make: Make, monkeypatch, caplog, work, adapter):
+    monkeypatch.setattr("lengthwise.machine.slowdown", lambda dtype: 60.0)
+    work(make(adapter=adapter))
+    assert not caplog.text
+    work(make(adapter=adapter, precision="bfloat16"))
+    assert "60 times" in caplog.text
+    assert "--set precision=float32" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(starting_model, "on_cpu", lambda recipe: False)
+    load_for_training(make(adapter=adapter, precision="bfloat16"))
+    assert not caplog.text, "the weights are loaded on the processor, and trained elsewhere"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Literal, get_args
 
 import torch
@@ -24,15 +23,10 @@ from lengthwise.checkpoints.stored_weights import (
     stored_quantization,
 )
 from lengthwise.errors import UsageError, reason, require_known, shown
-from lengthwise.machine import slowdown, usable_device
+from lengthwise.machine import usable_device
 from lengthwise.settings import Dtype
 
-logger = logging.getLogger(__name__)
-
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}
-
-EMULATED = 4
-"""How many times as long as float32 a dtype must take for `load` to warn of it."""
 
 
 def load_weights(
@@ -101,21 +95,8 @@ def load_weights(
             model = add_saved_adapter(model, adapter)
     if device_map is None and tp_plan is None:
         model = model.to(torch_device)
-    if model.device.type == "cpu":
-        _warn_of_emulation(str(model.dtype).removeprefix("torch."), name_or_path)
     model.eval()
     return model, tokenizer, resolved.source
-
-
-def _warn_of_emulation(dtype: str, name: str) -> None:
-    """Warn where the processor has no instructions for half precision, which then takes tens of times as long."""
-    if dtype in ("bfloat16", "float16") and (times := slowdown(dtype)) > EMULATED:
-        logger.warning(
-            "%s is in %s, in which this processor takes %.0f times as long as in float32: use --dtype float32",
-            name,
-            dtype,
-            times,
-        )
 
 
 def _load_weights(resolved: ResolvedModel, config: Any, **arguments: Any) -> Any:

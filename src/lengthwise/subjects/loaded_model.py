@@ -25,7 +25,7 @@ from lengthwise.checkpoints.position_limits import as_length
 from lengthwise.checkpoints.probe import differs, probe_tokens
 from lengthwise.checkpoints.written_settings import rounded_weights
 from lengthwise.errors import UsageError, require_kind
-from lengthwise.machine import whole, whole_tensor
+from lengthwise.machine import warn_of_emulation, whole, whole_tensor
 from lengthwise.settings import Dtype, Subject
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
@@ -315,6 +315,8 @@ def load(
     model, tokenizer, source = load_weights(**locals())
     loaded = LoadedModel(model, tokenizer, name_or_path, source, adapter)
     loaded.check_faults()
+    if model.device.type == "cpu":
+        warn_of_emulation(str(model.dtype).removeprefix("torch."), name_or_path, fix="--dtype float32")
     if dtype == "auto":
         loaded.remarks.extend(rounded_weights(model, source))
     return loaded

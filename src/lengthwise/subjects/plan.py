@@ -28,7 +28,7 @@ from lengthwise.checkpoints.variants import (
     quantization_config,
 )
 from lengthwise.checkpoints.weight_files import weight_files
-from lengthwise.machine import product_rate, usable_device
+from lengthwise.machine import product_rate, usable_device, warn_of_emulation
 from lengthwise.settings import Subject, kind_of
 from lengthwise.subjects.loaded_model import open_model
 from lengthwise.subjects.reading import Want, reading_path
@@ -110,7 +110,9 @@ def reading_cost(
     )
     memory -= saved
     decoded = decoded if reading_path(subject).decode else 0
-    seconds, basis = seconds_at_least(2 * parameters * (tokens - decoded), device=device, dtype=dtype)
+    seconds, basis = seconds_at_least(
+        2 * parameters * (tokens - decoded), device=device, dtype=dtype, fix="--dtype float32"
+    )
     if decoded:
         one_by_one = 2 * parameters * decoded / product_rate(device, dtype, one_row=True)
         seconds = round(seconds + one_by_one, 1)
@@ -214,8 +216,13 @@ def bytes_saved(layers: Iterable[nn.Linear], method: str, *, itemsize: int) -> i
     return round(before - kept)
 
 
-def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:
-    """The time of the matrix products alone, and a sentence on where it comes from."""
+def seconds_at_least(operations: float, *, device: str, dtype: str, fix: str) -> tuple[float, str]:
+    """The time of the matrix products alone, and a sentence on where it comes from.
+
+    Warns of a dtype that the processor has to emulate; `fix` is the option that leaves it.
+    """
+    if device == "cpu":
+        warn_of_emulation(dtype, "this plan", fix=fix)
     rate = product_rate(device, dtype)
     return round(operations / rate, 1), (
         f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "

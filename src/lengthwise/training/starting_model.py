@@ -19,7 +19,7 @@ from lengthwise.checkpoints.attention_layers import use_shifted_sparse
 from lengthwise.checkpoints.clex_rotary import clex_modules
 from lengthwise.checkpoints.extension import plan_extension, write_extension
 from lengthwise.checkpoints.hidden import unwrap
-from lengthwise.checkpoints.loading import model_skeleton
+from lengthwise.checkpoints.loading import load_weights, model_skeleton
 from lengthwise.checkpoints.position_limits import (
     check_positions_fit,
     max_positions,
@@ -30,7 +30,8 @@ from lengthwise.checkpoints.position_limits import (
 from lengthwise.checkpoints.resolve import quiet_transformers
 from lengthwise.checkpoints.variants import check_reads_scales
 from lengthwise.errors import UsageError, nearest, reason, require, require_kind
-from lengthwise.subjects import LoadedModel, load
+from lengthwise.machine import warn_of_emulation
+from lengthwise.subjects import LoadedModel
 from lengthwise.text import Corpus, TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.beside_text import beside_text, exclude_beside_text
 from lengthwise.training.recipe import Recipe
@@ -38,6 +39,7 @@ from lengthwise.training.sections import PEFT_FAILURES, Adapter
 
 logger = logging.getLogger(__name__)
 
+FULL_PRECISION = "--set precision=float32"
 _PROBED = 8
 """Tokens that a model reads before it is trained."""
 
@@ -55,7 +57,14 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     set_seed(recipe.seed)
     dtype = "bfloat16" if recipe.adapter is not None and recipe.precision == "bfloat16" else "float32"
     device = "cpu" if recipe.quantize is None else recipe.device
-    loaded = load(recipe.model, dtype=dtype, device=device, quantization=recipe.quantize)
+    # Not `load`, which warns of the processor where it places the weights: the Trainer moves them.
+    model, tokenizer, source = load_weights(
+        recipe.model, dtype=dtype, device=device, quantization=recipe.quantize
+    )
+    loaded = LoadedModel(model, tokenizer, recipe.model, source)
+    loaded.check_faults()
+    if on_cpu(recipe):
+        warn_of_emulation(recipe.precision, "the training", fix=FULL_PRECISION)
     check_positions_fit(loaded.max_positions, recipe.length, name=recipe.model, setting="length")
     if (section := recipe.extend) is not None:
         shape = section.model_dump(exclude={"options"})
@@ -68,6 +77,11 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     # Refused as where it is measured: what sees later tokens, or is not the same each time.
     loaded.hidden_states(torch.arange(_PROBED)[None] % loaded.vocab_size)
     return loaded
+
+
+def on_cpu(recipe: Recipe) -> bool:
+    """Whether it is trained on the processor."""
+    return recipe.device == "cpu" or not torch.accelerator.is_available()
 
 
 def _check_recomputed(recipe: Recipe, model: Any) -> None:

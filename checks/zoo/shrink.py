@@ -20,6 +20,8 @@ _SMALL = (
     (r"^(moe|experts?|shared_experts?)_.*(intermediate|ffn_hidden)_size|shared_intermediate_size", 32),
     (r"intermediate_size|ffn|^dff$|^d_inner$|^dim_ff$|feed_forward_size", 128),
     (r"^(num_hidden_layers|n_layers?|num_layers|num_blocks|num_layers_per_stack)$|(de|en)coder_layers$", LAYERS),
+    # What lies between them is read several times.
+    (r"^n_(in|out)put_layers$", 1),
     (r"mamba_n_heads|mamba_num_heads|n_mamba_heads", 8),
     (r"key_value_heads|kv_heads|num_query_groups", 2),
     (r"heads$|^n_head$", HEADS),

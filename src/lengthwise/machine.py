@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 EMULATED = 4
 """How many times as long as float32 a dtype must take to be warned of."""
+_SLOW = 5e9
+"""Operations a second, below which a product of 1,024 rows takes half a second."""
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "numpy")
 _OPTIONAL = ("peft", "accelerate", "datasets", "lm_eval", "bitsandbytes", "triton")
@@ -116,7 +118,11 @@ def product_rate(device: str, dtype: str, *, one_row: bool = False, size: int | 
     """
     import torch
 
-    size = size or (8192 if device != "cpu" else 4096 if one_row else 1024)
+    if size is None and device == "cpu" and not one_row:
+        # An emulated dtype takes seconds for a large product, and a small one tells its rate as well.
+        rate = product_rate(device, dtype, size=256)
+        return rate if rate < _SLOW else product_rate(device, dtype, size=1024)
+    size = size or (4096 if device == "cpu" else 8192)
     rows = 1 if one_row else size
     a, b = (torch.ones(n, size, dtype=getattr(torch, dtype), device=device) for n in (rows, size))
     best = float("inf")

@@ -48,7 +48,7 @@ class StudyCost:
     """One experiment of a study at a scale, one pretraining, or the cells of a part.
 
     Args:
-        what: the model, the recipes and the texts; or what is left out, and why.
+        what: the model, the recipes and the texts; or what is left out.
         trainings: arms times seeds; cells.
         measured: models that are measured, checkpoints on the way included.
         trained_tokens, read_tokens: over all of them; a view that an arm does not read has none.
@@ -56,6 +56,7 @@ class StudyCost:
         operations: floating-point operations of all matrix products.
         seconds: of them alone; of cells, from the time of one of them.
         basis: what the time is from.
+        missing: why it is left out.
     """
 
     what: str
@@ -67,8 +68,10 @@ class StudyCost:
     operations: int = 0
     seconds: float = 0.0
     basis: str = ""
+    missing: str = ""
 
 
+_MEMORY = f"Memory is that of the largest training, whole on one device: weights exactly; {BASIS}."
 _Machine = tuple[torch.device, float, str]
 """A device, its operations a second, and what that rate is from."""
 
@@ -111,8 +114,9 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
         rows=[*lines, ["all", *[""] * 5, tqdm.format_interval(sum(one.seconds for one in costs))]],
         caption=caption,
         notes=[
-            f"Time is {bases}. Greedy replies (LongBench-E) are not counted. Memory is that of the largest training, "
-            f"whole on one device: {BASIS}."
+            *([f"Time is {bases}. Greedy replies (LongBench-E) are not counted."] if bases else []),
+            *([_MEMORY] if any(one.memory_bytes for one in costs) else []),
+            *dict.fromkeys(f"{one.what}: {one.missing}" for one in costs if one.missing),
         ],
     )
 
@@ -185,7 +189,7 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
         try:
             model = _skeleton(start)
         except MissingError as error:
-            return StudyCost(what=f"left out: {what} ({error})")
+            return StudyCost(what=f"left out: {what}", missing="; ".join(str(error).splitlines()))
         seeds = scale.seeds if experiment.seeded else 1
         every = arm.own_start or scale.pretrained or arm.changes is not None
         models = sum(map(arm.starts_at, range(seeds))) if every else 1

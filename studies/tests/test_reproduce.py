@@ -14,6 +14,7 @@ from lengthwise.errors import MissingError
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import read_results
 from lengthwise_studies import costs
+from lengthwise_studies.paper import table1
 from lengthwise_studies.section3.panels import FIGURES
 from lengthwise_studies.study_table import plan_study, studies, study_named
 
@@ -133,6 +134,7 @@ def test_an_undefined_number_of_a_table_is_null_in_json(capsys: pytest.CaptureFi
 def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., Any]) -> None:
     done = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run")
     assert done.code == 0, done.err
+    assert "expect up to three times" in done.out
     assert "tiny-books" in done.out
     assert not list(Path().iterdir())
 
@@ -162,5 +164,17 @@ def test_a_dry_run_names_the_hardware_and_what_it_leaves_out(monkeypatch: pytest
         raise MissingError("no package of gemma3-270m", fix="pip install it")
 
     monkeypatch.setattr(costs, "read_config", absent)
-    lines = [str(row[0]) for row in plan_study("far-gemma").rows]
-    assert [line.startswith("left out: gemma3-270m") for line in lines] == [True, True, False]
+    far = plan_study("far-gemma")
+    assert [str(row[0]).startswith("left out: gemma3-270m") for row in far.rows] == [True, True, False]
+    [why] = far.notes
+    assert why.endswith("no package of gemma3-270m; fix: pip install it")
+
+
+def test_a_dry_run_of_table_1_has_a_line_for_each_model() -> None:
+    table = plan_study("table1")
+    names = [str(row[0]) for row in table.rows]
+    assert len(names) == len(set(names))
+    models = table1.SCALES["default"].arms
+    assert sum(int(row[2]) for row in table.rows[:-1]) in (len(models) - 1, len(models)), (
+        "Gemma is not everywhere"
+    )

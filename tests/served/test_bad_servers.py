@@ -100,7 +100,7 @@ def test_a_bad_answer_ends_with_a_message_in_time(name: str, stub: Stub, endpoin
     started = time.monotonic()
     with pytest.raises(LengthwiseError, match=said) as caught:
         token_losses(endpoint, [IDS[:10]], [IDS[6:11]])
-    assert time.monotonic() - started < PATIENCE + 2
+    assert time.monotonic() - started < 60, "the patience of a test, not that of a user"
     if "nothing for" in said:
         assert "--patience" in str(caught.value)
 
@@ -130,11 +130,11 @@ def test_what_passes_is_waited_out(name, stub, folder, lengthwise, tmp_path):
 @pytest.mark.parametrize("after", [lambda: "1", lambda: formatdate(time.time() + 2, usegmt=True)])
 def test_a_server_says_when_to_ask_again(after: Any, stub: Stub, endpoint: Endpoint) -> None:
     """In seconds, or as a date."""
-    answer, busy = stub.answer, head("503 Busy", f"Retry-After: {after()}", "Content-Length: 0")
+    answer = stub.answer
 
     def answered(*request: Any) -> Any:
         stub.answer = answer
-        return 0, sends(busy)
+        return 0, sends(head("503 Busy", f"Retry-After: {after()}", "Content-Length: 0"))
 
     stub.answer = answered
     started = time.monotonic()

@@ -5,6 +5,7 @@ import torch
 from transformers import MambaConfig
 
 from checks.zoo.architectures import animals, made
+from lengthwise import machine
 from lengthwise.checkpoints import read_config
 from lengthwise.checkpoints.head import CHUNK_BYTES
 from lengthwise.settings import Dtype, Subject
@@ -71,3 +72,11 @@ def test_passes_of_one_token_cost_as_much_as_a_product_with_one_row(folder, monk
     both = cost_of_sides([prefill, decode], **read)
     assert both["seconds_at_least"] == pytest.approx(one + other)
     assert "100 passes of one token" in both["seconds_basis"]
+
+
+@pytest.mark.parametrize(("rate", "sizes"), [(1e9, [256]), (1e11, [256, 1024])])
+def test_a_slow_processor_is_not_asked_for_a_large_product(monkeypatch, rate: float, sizes: list[int]):
+    measure, asked = machine.product_rate, list[int]()
+    monkeypatch.setattr(machine, "product_rate", lambda *_, size: asked.append(size) or rate)
+    assert measure("cpu", "bfloat16") == rate
+    assert asked == sizes

@@ -123,7 +123,7 @@ def test_a_recipe_that_cannot_work_is_refused_at_once(changes: dict[str, Any], e
     started = time.monotonic()
     with pytest.raises(UsageError) as refused:
         checked(Recipe, MINIMAL | changes, source="recipe")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60, "nothing is counted up to a number of a recipe"
     for part in expected:
         assert part in str(refused.value)
 

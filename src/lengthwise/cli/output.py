@@ -151,7 +151,7 @@ def print_table(table: Table, *, widest: int = _WIDEST) -> None:
 
 
 def print_tables(tables: Iterable[Table], *, as_json: bool, widest: int = _WIDEST, **more: str) -> None:
-    """One table after the other, or JSON: `tables`, each with its caption, columns, rows and notes, and `more`.
+    """Each table and its notes, or JSON: `tables`, each with its caption, columns, rows and notes, and `more`.
 
     A number that is undefined or infinite is null there.
     """
@@ -161,6 +161,8 @@ def print_tables(tables: Iterable[Table], *, as_json: bool, widest: int = _WIDES
         return
     for table in tables:
         print_table(table, widest=widest)
+        for note in table.notes:
+            print_prose(note)
 
 
 def print_prose(text: str) -> None:

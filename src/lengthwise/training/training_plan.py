@@ -33,7 +33,7 @@ from lengthwise.training.starting_model import (
 from lengthwise.training.views import least_context
 
 BASIS = (
-    "weights, gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
+    "gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
     "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a "
     "model of 135M parameters (libraries, weight file, working memory)"
 )
@@ -120,7 +120,7 @@ def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[dict[str, Any], int
         "parameters": parameters,
         "trainable_parameters": trained,
         "memory_bytes": memory["device"],
-        "memory_basis": BASIS,
+        "memory_basis": f"{_quantized(recipe, model)[1]}; {BASIS}",
         "seconds_at_least": seconds,
         "seconds_basis": basis,
     }
@@ -175,16 +175,23 @@ def run_operations(recipe: Recipe, model: Any) -> int:
     return tokens * training_operations(recipe, *parameter_counts(model))
 
 
+def _quantized(recipe: Recipe, model: Any) -> tuple[int, str]:
+    """What quantization saves of the frozen weights: see `saved_by_quantization`."""
+    itemsize = 2 if recipe.precision == "bfloat16" else 4
+    layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
+    every, trainable = parameter_counts(model)
+    whole, config = (every - trainable) * itemsize, unwrap(model).config
+    return saved_by_quantization(
+        recipe.model, config, layers, recipe.quantize, whole=whole, itemsize=itemsize
+    )
+
+
 def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     """Bytes that a device keeps, and bytes that it gathers besides."""
     itemsize = 2 if recipe.precision == "bfloat16" else 4
     every, trainable = parameter_counts(model)
     weights = (every - trainable) * itemsize + 4 * trainable
-    layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
-    whole = (every - trainable) * itemsize
-    weights -= saved_by_quantization(
-        recipe.model, unwrap(model).config, layers, recipe.quantize, whole=whole, itemsize=itemsize
-    )[0]
+    weights -= _quantized(recipe, model)[0]
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:

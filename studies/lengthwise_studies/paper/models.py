@@ -42,9 +42,13 @@ class Models:
     cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
 
     def plan(self) -> list[tuple[Experiment, Scale]]:
-        """What a dry run adds up: each model alone, by its own name."""
-        named = [(arm, arm.own_start if isinstance(arm.own_start, str) else _TINY) for arm in self.arms]
-        return [_experiment(replace(self, arms=(arm,)), name) for arm, name in named]
+        """What a dry run adds up: the arms of each start, by its name."""
+        starts = dict.fromkeys(arm.own_start for arm in self.arms)
+        arms = {start: tuple(arm for arm in self.arms if arm.own_start == start) for start in starts}
+        return [
+            _experiment(replace(self, arms=of), getattr(start, "configuration", start))
+            for start, of in arms.items()
+        ]
 
 
 _TINY = "tiny-books"

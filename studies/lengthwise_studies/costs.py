@@ -20,7 +20,7 @@ from lengthwise.checkpoints.loading import model_skeleton
 from lengthwise.checkpoints.resolve import read_config
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
-from lengthwise.machine import product_rate, usable_device
+from lengthwise.machine import product_rate, usable_device, warn_of_emulation
 from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.report.tables import Cell, Table
 from lengthwise.testing import tiny_text, tiny_tokenizer
@@ -132,6 +132,8 @@ def _machine(experiment: Experiment, scale: Scale, cards: int | None) -> _Machin
     if recipe is not None and not experiment.fast_training:
         dtype = recipe.precision
     device = usable_device("auto")
+    if device == "cpu":
+        warn_of_emulation(dtype, "this study", fix="another machine")
     basis = "that of the products alone, at the rate of this machine, measured just now (expect up to three times)"
     return torch.device(device), _rate(device, dtype), basis
 

@@ -7,7 +7,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,20 @@ from lengthwise.checkpoints.faults import remarks
 from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import RECORD
-from lengthwise.checkpoints.resolve import quiet_transformers, read_config
-from lengthwise.errors import UsageError
+from lengthwise.checkpoints.resolve import quiet_transformers, read_config, resolve
+from lengthwise.errors import MissingError, UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, read_json, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
 
 logger = logging.getLogger(__name__)
 
 _HEADING = "## Context extension"
+_CARD = "README.md"
+BESIDE = (
+    *("LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", "NOTICE.txt", "USE_POLICY.md"),
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+)
+"""Files that a model made from another keeps: its terms, and what prepares images and sounds for its towers."""
 
 
 def save_whole(
@@ -35,13 +42,16 @@ def save_whole(
     tokenizer: Any,
     path: Path,
     *,
+    base: str | None = None,
+    kept: Iterable[str] = BESIDE,
     weights: dict[str, Any] | None = None,
     check: Callable[[Path], None] | None = None,
 ) -> None:
     """Save model (or adapter) and tokenizer so that `path`, missing or empty before, holds all of it or nothing.
 
-    `weights` are those of a model that does not hold them itself, because it is sharded. `check` is given the folder
-    before it has its name, and raises if it should not get it.
+    `base` is what the model was made from: a whole model keeps its files of the names `kept`. `weights` are those of
+    a model that does not hold them itself, because it is sharded. `check` is given the folder before it has its name,
+    and raises if it should not get it.
 
     An extended model's card says so; an extended base model is recorded beside its adapter, so that
     `load(base, adapter=path)` extends it again.
@@ -55,6 +65,8 @@ def save_whole(
         try:
             model.save_pretrained(unfinished, **({} if weights is None else {"state_dict": weights}))
             tokenizer.save_pretrained(unfinished)
+            if base is not None and not is_peft_model(model):
+                _keep(base, kept, unfinished)
             write_extension_files(model, unfinished)
             _write_older_rope(unfinished / "config.json")
             if check is not None:
@@ -63,6 +75,15 @@ def save_whole(
             os.replace(unfinished, path)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _keep(base: str, names: Iterable[str], folder: Path) -> None:
+    """Copy files of a model that none of its parts writes; what cannot be reached any more is no reason to fail."""
+    with suppress(MissingError):
+        resolved = resolve(base)
+        for name in names:
+            if (file := resolved.file(name)) is not None and not (folder / name).exists():
+                shutil.copyfile(file, folder / name)
 
 
 def _write_older_rope(file: Path) -> None:
@@ -96,7 +117,7 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
     if is_peft_model(model):
         atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
         loads_with = "`lengthwise.load(BASE, adapter=FOLDER)`, which extends the base model first"
-    card = folder / "README.md"
+    card = folder / _CARD
     text = card.read_text(encoding="utf-8") if card.exists() else "---\nlibrary_name: transformers\n---\n"
     if _HEADING in text:
         return
@@ -192,7 +213,7 @@ def save_extended(
     extension = extend(
         weights, method, factor=factor, original_length=original_length, name=model, **(options or {})
     )
-    save_whole(weights, tokenizer, out)
+    save_whole(weights, tokenizer, out, base=model, kept=(_CARD, *BESIDE))
     return _facts(model, extension, weights.config) | {"written_to": str(out)}
 
 

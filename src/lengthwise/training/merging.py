@@ -99,7 +99,13 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
                 *(dtype, 100 * lost),
             )
         _round(merged, DTYPES[dtype])
-        save_whole(merged, loaded.tokenizer, out, check=lambda folder: _check_saved(merged, folder))
+        save_whole(
+            merged,
+            loaded.tokenizer,
+            out,
+            base=recipe.model,
+            check=lambda folder: _check_saved(merged, folder),
+        )
     return {
         "base": recipe.model,
         "adapter": str(adapter),

@@ -109,7 +109,9 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
             weights = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
             if folder is not None:
                 shutil.rmtree(path / "model", ignore_errors=True)
-                save_whole(trainer.model, loaded.tokenizer, path / "model", weights=weights)
+                save_whole(
+                    trainer.model, loaded.tokenizer, path / "model", base=recipe.model, weights=weights
+                )
     except KeyboardInterrupt:
         interrupted = True
     except Exception as error:

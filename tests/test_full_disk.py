@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def error_with_files_of(most: int, action: Callable[[], object]) -> str:
     if child == 0:
         said = "no error"
         try:
+            # Python keeps half of the bytecode of a module that is imported here, and all later tests read it.
+            sys.dont_write_bytecode = True
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             action()
         except LengthwiseError as error:

@@ -22,7 +22,8 @@ NOTHING = f"nothing for {PATIENCE:g} s"
 
 
 def head(status: str, *lines: str) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode()
+    # The connection is closed, and is not to be asked again.
+    return "\r\n".join([f"HTTP/1.1 {status}", "Connection: close", *lines, "", ""]).encode()
 
 
 def whole(text: str, status: str = "200 OK", kind: str = "application/json") -> bytes:

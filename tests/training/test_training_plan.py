@@ -8,7 +8,7 @@ from transformers import LlamaConfig
 
 from checks.zoo.architectures import animals, build
 from lengthwise.errors import UsageError
-from lengthwise.training import plan, read_recipe, starting_model, train, training_plan
+from lengthwise.training import plan, read_recipe, train, training_plan
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
 
@@ -137,6 +137,6 @@ def test_a_precision_that_the_processor_emulates(make: Make, monkeypatch, caplog
     assert "60 times" in caplog.text
     assert "--set precision=float32" in caplog.text
     caplog.clear()
-    monkeypatch.setattr(starting_model, "on_cpu", lambda recipe: False)
+    monkeypatch.setattr(Recipe, "on_cpu", False)
     load_for_training(make(adapter=adapter, precision="bfloat16"))
     assert not caplog.text, "the weights are loaded on the processor, and trained elsewhere"

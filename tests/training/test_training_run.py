@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from trainers import metrics
 
+from checks.zoo.architectures import animals, build
 from lengthwise.alignment import Objective
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.results import read_results
@@ -185,3 +186,17 @@ def test_shards_without_an_accelerator_are_refused(make: Make, monkeypatch: pyte
     _RecipeTrainer(recipe=make())
     with pytest.raises(UsageError, match="parallel"):
         _RecipeTrainer(recipe=make(parallel={}))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("dbrx", {"precision": "bfloat16"}), ("gemma3n_text", {"quantize": "nf4", "adapter": {"r": 2}})],
+)
+def test_a_model_whose_code_cannot_be_trained_so_is_refused(make: Make, tmp_path: Path, name, changes):
+    """It reads texts; DBRX adds two dtypes under autocast, Gemma 3n clips weights in training alone."""
+    build(next(each for each in animals() if each.name == name), tmp_path / "m")
+    train(make(model=str(tmp_path / "m"), steps=1), tmp_path / "so")
+    kind = f"a {load(str(tmp_path / 'm')).model.__class__.__name__} cannot read .* in a step of training in"
+    with pytest.raises(UsageError, match=kind):
+        train(make(model=str(tmp_path / "m"), steps=1, **changes), tmp_path / "run")

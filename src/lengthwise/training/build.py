@@ -23,7 +23,7 @@ from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.measure_callback import MeasureCallback
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import add_adapter, held_out_text, on_cpu
+from lengthwise.training.starting_model import add_adapter, held_out_text
 from lengthwise.training.trainer import AlignmentTrainer, logged_parts
 from lengthwise.versions import checkpointing, need
 
@@ -45,7 +45,7 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
                 f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
             )
     need("accelerate")
-    cpu = on_cpu(recipe)
+    cpu = recipe.on_cpu
     optimizer = recipe.optimizer
     micro, accumulation = recipe.batch.cut(process_count())
     sharding: dict[str, Any] = {}

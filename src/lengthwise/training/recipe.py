@@ -88,6 +88,13 @@ class Recipe(Settings):
         return View(self.length, self.views, self.view_options, **drawn)
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether it is trained on the processor."""
+        import torch
+
+        return self.device == "cpu" or not torch.accelerator.is_available()
+
+    @property
     def notes(self) -> list[str]:
         """Settings that work and are hardly meant, a sentence each."""
         warmup, peak = self.optimizer.warmup_steps, "the learning rate does not reach its peak."

@@ -63,7 +63,7 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     )
     loaded = LoadedModel(model, tokenizer, recipe.model, source)
     loaded.check_faults()
-    if on_cpu(recipe):
+    if recipe.on_cpu:
         warn_of_emulation(recipe.precision, "the training", fix=FULL_PRECISION)
     check_positions_fit(loaded.max_positions, recipe.length, name=recipe.model, setting="length")
     if (section := recipe.extend) is not None:
@@ -77,11 +77,6 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     # Refused as where it is measured: what sees later tokens, or is not the same each time.
     loaded.hidden_states(torch.arange(_PROBED)[None] % loaded.vocab_size)
     return loaded
-
-
-def on_cpu(recipe: Recipe) -> bool:
-    """Whether it is trained on the processor."""
-    return recipe.device == "cpu" or not torch.accelerator.is_available()
 
 
 def _check_recomputed(recipe: Recipe, model: Any) -> None:

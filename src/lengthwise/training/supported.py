@@ -1,9 +1,14 @@
-"""What a Trainer can do that the objective cannot be trained with."""
+"""What a Trainer can do that the objective cannot be trained with, and a model that cannot be trained."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
+from accelerate import Accelerator
+from torch import nn
+
+from lengthwise.checkpoints.hidden import running, unwrap
 from lengthwise.errors import UsageError
 
 
@@ -50,3 +55,20 @@ def check_supported(trainer: Any) -> None:
     ):
         if given:
             raise UsageError(f"the objective cannot be trained with {what}", expected=expected)
+
+
+def first_step(
+    model: nn.Module, inputs: dict[str, Any], accelerator: Accelerator
+) -> AbstractContextManager[None]:
+    """The first pass in training mode: UsageError where it fails in the model's own code (`running`).
+
+    Some code reads texts and cannot be trained: DBRX under autocast, Gemma 3n with 4-bit weights.
+    """
+    precision = {"no": "float32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    return running(
+        f"a {type(unwrap(model)).__name__}",
+        inputs["input_ids"].numel(),
+        through=f" in a step of training in {precision}",
+        expected="a model whose own code can be trained so",
+        fix="precision float32, no 4-bit weights, or another model",
+    )

@@ -26,7 +26,6 @@ from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import (
     FULL_PRECISION,
     held_out_text,
-    on_cpu,
     recipe_skeleton,
     training_documents,
 )
@@ -111,7 +110,7 @@ def _check_text(recipe: Recipe) -> str | None:
 def _cost(recipe: Recipe, micro: int, devices: int) -> tuple[dict[str, Any], int]:
     """The cost on each device, and the bytes of main memory for it."""
     model = recipe_skeleton(recipe, read_config(recipe.model))
-    device = (not on_cpu(recipe) and torch.accelerator.current_accelerator()) or torch.device("cpu")
+    device = (not recipe.on_cpu and torch.accelerator.current_accelerator()) or torch.device("cpu")
     memory = device_memory(recipe, model, micro=micro, devices=devices, device=device)
     work = run_operations(recipe, model) // devices
     seconds, basis = seconds_at_least(work, device=str(device), dtype=recipe.precision, fix=FULL_PRECISION)

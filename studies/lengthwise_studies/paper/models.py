@@ -43,11 +43,15 @@ class Models:
 
     def plan(self) -> list[tuple[Experiment, Scale]]:
         """What a dry run adds up: the arms of each start, by its name."""
-        starts = dict.fromkeys(arm.own_start for arm in self.arms)
-        arms = {start: tuple(arm for arm in self.arms if arm.own_start == start) for start in starts}
+        starts: dict[TinyModel | str | None, list[Arm]] = {}
+        for arm in self.arms:
+            starts.setdefault(arm.own_start, []).append(arm)
         return [
-            _experiment(replace(self, arms=of), getattr(start, "configuration", start))
-            for start, of in arms.items()
+            _experiment(
+                replace(self, arms=tuple(arms)),
+                start.configuration if isinstance(start, TinyModel) else start or _TINY,
+            )
+            for start, arms in starts.items()
         ]
 
 

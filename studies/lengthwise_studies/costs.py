@@ -215,7 +215,7 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
                 total["read_tokens"] += models * tokens
                 total["operations"] += models * _work(model, tokens, longest, passes=2)
     seconds = total["operations"] / rate
-    return StudyCost(what=what, memory_bytes=memory, seconds=seconds, basis=basis, **total)
+    return StudyCost(what=what, memory_bytes=memory, seconds=seconds, basis=basis, missing="", **total)
 
 
 def shape(name: str) -> Any:

@@ -15,6 +15,7 @@ from checks.zoo.architectures import animals, made
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.checkpoints import FullLogits, extend, find_head, hidden_states_for
 from lengthwise.checkpoints.attention_layers import local_positions
+from lengthwise.checkpoints.position_limits import positions_matter
 from lengthwise.errors import UsageError
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
@@ -230,3 +231,10 @@ def test_layers_that_take_no_position_ids_are_refused():
     [animal] = (each for each in animals() if each.name == "zaya, half of its layers slide")
     with pytest.raises(UsageError, match="in an unknown way"):
         placed(made(animal), SKIPPED)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_positions_are_asked_for_without_a_cache_of_the_models_own() -> None:
+    """HRM reads its layers several times, and its cache has a place for each layer alone."""
+    [animal] = (each for each in animals() if each.name == "hrm_text")
+    assert positions_matter(made(animal))

@@ -281,7 +281,8 @@ def positions_matter(base: Any, layers: Collection[int] | None = None) -> bool:
     with torch.no_grad(), running(f"a {type(base).__name__}", ids.shape[1]), ExitStack() as hooks:
         for gap in (0, 3 if layers is None else 0):
             positions = ids + first_position(base) + gap * (ids > 2)
-            logits.append(base.eval()(**view_arguments(base, ids, positions)).logits)
+            given = view_arguments(base, ids, positions) | accepted(base, use_cache=False)
+            logits.append(base.eval()(**given).logits)
             for index, block in blocks:
                 if index in (layers or ()):
                     hooks.callback(block.register_forward_pre_hook(turn, with_kwargs=True).remove)

@@ -133,12 +133,13 @@ def _machine(experiment: Experiment, scale: Scale, cards: int | None) -> _Machin
         dtype = recipe.precision
     device = usable_device("auto")
     if device == "cpu":
-        warn_of_emulation(dtype, "this study", fix="another machine")
+        _warn(dtype, "this study", fix="another machine")
     basis = "that of the products alone, at the rate of this machine, measured just now (expect up to three times)"
     return torch.device(device), _rate(device, dtype), basis
 
 
 _rate = cache(product_rate)
+_warn = cache(warn_of_emulation)
 
 
 def _cells(part: Part, size: Any) -> StudyCost:

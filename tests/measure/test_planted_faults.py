@@ -15,15 +15,7 @@ from checks.lab.table import PAIRS
 from lengthwise.report.comparison_evidence import evidence
 from lengthwise.results import Results, Row
 
-# All in float32; in bfloat16, which processors without its instructions read tens of times as slowly, every third.
-# `make check-lab OPTIONS="--model tiny-books --scale 1"` has all of them.
-EVERY = [(f"{kind}: {pair.what}", pair) for kind, pairs in PAIRS.items() for pair in pairs]
-HALF = [each for each in EVERY if each[1].dtype == "bfloat16"]
-ALL = [
-    pytest.param(pair, id=name)
-    for name, pair in EVERY
-    if pair.dtype != "bfloat16" or HALF.index((name, pair)) % 3 == 0
-]
+ALL = [pytest.param(pair, id=f"{kind}: {pair.what}") for kind, pairs in PAIRS.items() for pair in pairs]
 
 
 @pytest.fixture(scope="module")

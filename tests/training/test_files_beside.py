@@ -1,5 +1,6 @@
 """A model made from another keeps the other's terms, and what prepares images for its tower."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +46,20 @@ def test_a_trained_and_a_merged_model_keep_them_and_an_adapter_does_not(
     assert not (tmp_path / "whole" / "model" / "README.md").exists()
 
 
-def test_a_model_that_is_there_no_more_is_no_reason_to_lose_the_trained_one(base: Path, tmp_path: Path):
-    save_whole(tiny_llama(), tiny_tokenizer(), tmp_path / "out", base=str(tmp_path / "nowhere"))
+@pytest.mark.parametrize("gone", ["the folder", "what may be read of it"])
+def test_what_cannot_be_read_is_no_reason_to_lose_what_was_trained(base, tmp_path, monkeypatch, caplog, gone):
+    if gone == "the folder":
+        shutil.rmtree(base)
+    else:
+        read = Path.read_bytes
+
+        def forbidden(path: Path) -> bytes:
+            if path.parent == base:
+                raise PermissionError(13, "Permission denied", str(path))
+            return read(path)
+
+        monkeypatch.setattr(Path, "read_bytes", forbidden)
+    save_whole(tiny_llama(), tiny_tokenizer(), tmp_path / "out", base=str(base))
     assert (tmp_path / "out" / "config.json").is_file()
     assert not kept(tmp_path / "out")
+    assert "as its licence" in caplog.text

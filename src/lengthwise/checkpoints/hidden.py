@@ -28,8 +28,7 @@ def running(
     *,
     through: str = "",
     expected: str = "settings with which transformers runs the model",
-    fix: str
-    | None = "compare its config.json with that of its authors, name another dtype, or leave out quantize",
+    fix: str | None = "compare its config.json with its authors', name another dtype, or leave out quantize",
 ) -> Iterator[None]:
     """A forward pass over so many tokens. UsageError where the code of the model fails, as by untried settings."""
     try:

@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from lengthwise.checkpoints.hidden import is_peft_model, unwrap
 from lengthwise.checkpoints.loading import load_weights
 from lengthwise.checkpoints.position_limits import RECORD
 from lengthwise.checkpoints.resolve import quiet_transformers, read_config, resolve
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, reason
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, read_json, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
 
@@ -78,12 +77,19 @@ def save_whole(
 
 
 def _keep(base: str, names: Iterable[str], folder: Path) -> None:
-    """Copy files of a model that none of its parts writes; what cannot be reached any more is no reason to fail."""
-    with suppress(MissingError):
+    """Copy files of a model that none of its parts writes. What cannot be read now is said, and loses nothing."""
+    found: dict[str, bytes] = {}
+    try:
         resolved = resolve(base)
         for name in names:
             if (file := resolved.file(name)) is not None and not (folder / name).exists():
-                shutil.copyfile(file, folder / name)
+                found[name] = file.read_bytes()
+    except (LengthwiseError, OSError) as error:
+        logger.warning(
+            "not all files beside the weights of %s are kept, as its licence: %s", base, reason(error)
+        )
+    for name, content in found.items():
+        (folder / name).write_bytes(content)
 
 
 def _write_older_rope(file: Path) -> None:

@@ -206,7 +206,9 @@ class Client:
             try:
                 answer = await client.request(method, url, json=body)
             except httpx.RequestError as error:
-                silence.problem = f"{type(error).__name__} {self._shown(str(error))}".strip()
+                lost = f"{type(error).__name__} {self._shown(str(error))}".strip()
+                # What the server said before it closed the connection tells more.
+                silence.problem = f"{silence.said}, then {lost}" if silence.said else lost
                 if body is None and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                     if time.monotonic() >= self._starts_until:
                         raise MissingError(
@@ -252,7 +254,7 @@ class Client:
             raise Refused(f"{self.url} redirects to {place} ({status}), where no key is sent", status=status)
         if status not in _TRY_AGAIN:
             raise Refused(f"{url} refuses the request ({status}): {message}", status=status)
-        silence.problem = f"{status}: {message}"
+        silence.said = silence.problem = f"{status}: {message}"
         return _seconds(answer.headers.get("Retry-After", ""))
 
     def _shown(self, text: str) -> str:
@@ -280,7 +282,7 @@ class _Silence:
         self.end()
 
     def end(self) -> None:
-        self.since, self.problem = time.monotonic(), "no answer came"
+        self.since, self.problem, self.said = time.monotonic(), "no answer came", ""
 
 
 def _json(answer: httpx.Response) -> Any:

@@ -57,10 +57,10 @@ def check_supported(trainer: Any) -> None:
             raise UsageError(f"the objective cannot be trained with {what}", expected=expected)
 
 
-def first_step(
+def trained_pass(
     model: nn.Module, inputs: dict[str, Any], accelerator: Accelerator
 ) -> AbstractContextManager[None]:
-    """The first pass in training mode: UsageError where it fails in the model's own code (`running`).
+    """A forward pass of the objective: UsageError where it fails in the model's own code (`running`).
 
     Some code reads texts and cannot be trained: DBRX under autocast, Gemma 3n with 4-bit weights.
     """

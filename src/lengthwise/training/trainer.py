@@ -26,7 +26,7 @@ from lengthwise.training.collator import WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.sections import check_direction
 from lengthwise.training.stretches import check_preparation, check_rows
-from lengthwise.training.supported import check_supported, first_step
+from lengthwise.training.supported import check_supported, trained_pass
 from lengthwise.versions import (
     before_each_step,
     divides_by_micro_batches,
@@ -157,7 +157,7 @@ class AlignmentTrainer(Trainer):
                 fix="leave it out of what the data_collator returns",
             )
         # The model's own forward applies the head within autocast; so does this.
-        with self.accelerator.autocast():
+        with trained_pass(model, inputs, self.accelerator), self.accelerator.autocast():
             output = model_alignment_loss(
                 model,
                 self.head,
@@ -204,13 +204,8 @@ class AlignmentTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """The Trainer's, and after the last micro-batch of a step its sums, before the optimizer moves.
-
-        UsageError if the first one fails in the model's own code, as some do in bfloat16 or with 4-bit weights alone.
-        """
-        with contextlib.nullcontext() if self._has_trained else first_step(model, inputs, self.accelerator):
-            loss = super().training_step(model, inputs, num_items_in_batch)
-        self._has_trained = True
+        """The Trainer's, and after the last micro-batch of a step its sums, before the optimizer moves."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
         if self.accelerator.sync_gradients:
             self._finish_step()
         return loss
@@ -256,7 +251,6 @@ class AlignmentTrainer(Trainer):
         if not any(each.requires_grad for each in self.model.parameters()):
             raise UsageError("no parameter of the model is trained", expected="one with requires_grad")
         self._steps = []
-        self._has_trained = False
         return super()._inner_training_loop(*args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:

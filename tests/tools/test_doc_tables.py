@@ -18,7 +18,7 @@ from tools.docs.task_tables import answers_by_depth
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(results_folder(ROOT).glob("*.json"))
-OLD = {"table7-laptop-smollm2", "table1-laptop"}
+OLD = {"table1-laptop"}
 """Runs from before results named their commit and held the losses of every arm."""
 SHOWS = {name: run["shows"] for path in FILES for name, run in json.loads(path.read_text())["runs"].items()}
 

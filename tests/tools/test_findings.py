@@ -15,7 +15,6 @@ from lengthwise_studies.claims import NOT_DECIDED, Judged
 from lengthwise_studies.far.studies import CONTROL, REPEATS
 from lengthwise_studies.paired_claims import Paired, estimate_over_seeds
 from lengthwise_studies.paper import table1
-from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
 from lengthwise_studies.paper.sizes import STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
@@ -135,10 +134,7 @@ def with_long(says: str) -> float:
 
 def weakest_seen() -> float:
     """By depth, on a real model."""
-    judged = [
-        *TABLES["table7"].judged(kept_run(ROOT, "table7-laptop-smollm2")),
-        *REAL.judged(kept_real(ROOT)),
-    ]
+    judged = REAL.judged(kept_real(ROOT))
     found = [one for one in judged if "facts" in one.claim.says and one.detectable is not None]
     assert {one.verdict for one in found} == {NOT_DECIDED}
     return min(one.detectable for one in found if one.detectable is not None)

@@ -23,7 +23,7 @@ VERDICTS = {
     EXCLUDED: "neither direction is shown, and p < 0.05 against a difference as large as the paper's",
     NOT_DECIDED: "none of these. In brackets: the smallest difference, or margin, that could have been seen",
     NOT_JUDGED: "what this scale has is not what the claim is about; the reason is beside it",
-    NOT_RUN: "no numbers: LongBench-E needs its data, BABILong a model that answers, the rest of Table 7 hours of a core",
+    NOT_RUN: "no numbers: LongBench-E needs its data, BABILong a model that answers, Table 7 hours of a core",
 }
 """What each verdict of a test says. Verdicts of a rule: it holds, it does not, or it is not decided."""
 HELPS, HARMLESS, HARMS, OTHER = "it helps", "it does no harm", "it harms", "something else"

@@ -255,7 +255,12 @@ _TRAINED: dict[str, Any] = {}
 
 def _work(model: Any, tokens: int, context: int, *, passes: int) -> int:
     """Operations of the weights and of causal attention over rows of `context` tokens; a forward pass counts 2."""
-    return passes * tokens * (model.num_parameters() + attention_factors(model, context))
+    return passes * tokens * (_parameters(model) + attention_factors(model, context))
+
+
+@cache
+def _parameters(model: Any) -> int:
+    return model.num_parameters()
 
 
 def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:

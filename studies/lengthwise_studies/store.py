@@ -90,7 +90,7 @@ _INPUTS: dict[str, dict[str, Any]] = {}
 def trained(recipe: Recipe) -> Path:
     """The folder of the arm that this recipe trains, trained now if it is not there; raises what `train` does."""
     folder = store_folder() / recipe_key(recipe)
-    with _held(folder):
+    with _held(folder / ".lock"):
         run_folder = folder / "train"
         checkpoints = (run_folder / "checkpoints" / f"checkpoint-{step}" for step in recipe.save_at)
         if not (finished_results(run_folder) is not None and all(path.is_dir() for path in checkpoints)):
@@ -133,7 +133,8 @@ def measured(
             **facts,
         }
         log = folder / f"{name.replace(' ', '-')}-{key_of(what)}.jsonl"
-        with _held(folder):
+        # Of a model that is extended without training, several arms are measured at once.
+        with _held(log.with_suffix(".lock")):
             if is_main_process() and not log.with_suffix(".json").exists():
                 atomic_write_json(log.with_suffix(".json"), what)
             found[name] = run(
@@ -157,9 +158,9 @@ def sample_log(results: Results, label: str, measure: str) -> SampleLog:
     return SampleLog(store_folder() / results.provenance["arms"][label][measure])
 
 
-def _held(folder: Path) -> AbstractContextManager[Any]:
+def _held(lock: Path) -> AbstractContextManager[Any]:
     """One process at a time; those of torchrun train and measure together, and rank 0 holds the lock."""
     if not is_main_process():
         return nullcontext()
-    folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / ".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(lock)

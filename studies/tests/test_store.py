@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from lengthwise.measure import Perplexity
 from lengthwise.results import read_results
+from lengthwise.subjects import load
 from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.text import Corpus
 from lengthwise.training.recipe import Recipe
 from lengthwise_studies import store
 from lengthwise_studies.experiments import Arm, Experiment, Scale
-from lengthwise_studies.store import recipe_key, store_folder
+from lengthwise_studies.store import measured, recipe_key, store_folder
 
 Small = tuple[Experiment, Scale]
 
@@ -114,6 +117,25 @@ def test_what_is_of_an_older_version_is_done_again_and_nothing_else(
     assert experiment.run(tmp_path / "trained", scale).rows == before.rows
     assert len([*store_folder().glob("*/train")]) == 2 * len(folders)
     assert {path: time for path, time in files().items() if path in kept} == kept
+
+
+def test_measurements_of_one_model_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    model = load(str(save_tiny_model(tmp_path / "model")))
+    text = Corpus.of("t", {"one": tiny_text(2000)}, split="all")
+    measures = {"perplexity": {"lengths": [32], "windows": 1}}
+    folder = store_folder() / "an arm"
+
+    def locks(factor: int) -> set[Path]:
+        before = {*folder.glob("*.lock")}
+        found = measured(model, text, measures, folder, factor=factor)[0]["perplexity"]
+        assert found.rows
+        return {*folder.glob("*.lock")} - before
+
+    [one] = locks(1)
+    assert locks(1) == set()
+    with FileLock(one):
+        [other] = locks(2)
+    assert other != one
 
 
 def test_a_killed_training_continues(short: Small, tmp_path: Path) -> None:

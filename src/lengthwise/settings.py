@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints, overload
 
 from annotated_types import Ge, Gt, Lt
 from cyclopts import Parameter
@@ -61,10 +62,26 @@ NotNegative = Annotated[Finite, Ge(0)]
 Share = Annotated[Finite, Gt(0), Lt(1)]
 
 
+@overload
+def path_text(given: str | os.PathLike[str]) -> str: ...
+@overload
+def path_text(given: None) -> None: ...
+def path_text(given: Any) -> Any:
+    """A path as its text, also within a dict, and anything else as it is: models and texts are named by text."""
+    if isinstance(given, dict):
+        return {name: path_text(value) for name, value in given.items()}
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
+
+
 class Settings(BaseModel):
     """Frozen settings, checked together, whose mistakes are UsageErrors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paths(cls, given: Any) -> Any:
+        return path_text(given)
 
     @model_validator(mode="after")
     def _nothing_blank(self) -> Self:

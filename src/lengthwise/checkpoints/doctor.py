@@ -36,10 +36,11 @@ from lengthwise.checkpoints.written_settings import (
     unread,
 )
 from lengthwise.errors import LengthwiseError, UsageError, require, shown
+from lengthwise.settings import path_text
 from lengthwise.text.tokens import other_beginning
 
 
-def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:
+def check_rope(model: Any, *, adapter: str | Path | None = None) -> dict[str, Any]:
     """Check that a model has the rotary positions that its configuration and its adapter ask for, in any trainer.
 
     Args:
@@ -57,7 +58,7 @@ def check_rope(model: Any, *, adapter: str | None = None) -> dict[str, Any]:
         held = isinstance(getattr(model, "model", None), nn.Module)
         require(held, f"the model is {shown(model)}", "a causal LM of transformers, or what `load` gives")
         model, adapter = model.model, adapter or model.adapter
-    report = _report(model, adapter)
+    report = _report(model, path_text(adapter))
     raise_faults(report["faults"])
     return report
 
@@ -69,12 +70,15 @@ def raise_faults(faults: list[Fault]) -> None:
         raise LengthwiseError(problem, fix="\n     ".join(dict.fromkeys(each["fix"] for each in faults)))
 
 
-def examine(name: str, *, adapter: str | None = None, config_only: bool = False) -> dict[str, Any]:
+def examine(
+    name: str | Path, *, adapter: str | Path | None = None, config_only: bool = False
+) -> dict[str, Any]:
     """The report on a model that is named as for `load`, with its tokenizer and its output head; faults are in it.
 
     With `config_only` no weights are read, and nothing that goes wrong while they are loaded is seen. UsageError or
     MissingError if the model or its adapter cannot be loaded.
     """
+    name, adapter = path_text(name), path_text(adapter)
     resolved = resolve(name)
     if config_only:
         if adapter is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from lengthwise.checkpoints.position_limits import RECORD, check_rope_values
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path, say_embedded
-from lengthwise.settings import KINDS, kind_of
+from lengthwise.settings import KINDS, kind_of, path_text
 
 _HUB_TIMEOUT_SECONDS = 15.0
 
@@ -49,13 +49,14 @@ class ResolvedModel:
         return checkpoint_file(self.location, name, **self._where)
 
 
-def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
+def resolve(name: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
 
     Raises:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, or the hub cannot be reached.
     """
+    name = path_text(name)
     if (kind := kind_of(name)) != "weights":
         raise UsageError(
             f"{name} is {KINDS[kind]}, whose weights cannot be loaded",
@@ -158,7 +159,7 @@ def checkpoint_file(location: str, name: str, **where: Any) -> Path | None:
     return None if found is None else Path(found)
 
 
-def read_config(model: str | ResolvedModel) -> Any:
+def read_config(model: str | os.PathLike[str] | ResolvedModel) -> Any:
     """The configuration of a causal LM, without its weights.
 
     Raises:
@@ -225,7 +226,7 @@ def _check_causal(config: Any, saved_as: str, name: str) -> None:
     )
 
 
-def read_tokenizer(model: str | ResolvedModel, **more: Any) -> Any:
+def read_tokenizer(model: str | os.PathLike[str] | ResolvedModel, **more: Any) -> Any:
     """The tokenizer of a model, without its weights; the folder may hold nothing else. `more` goes to transformers.
 
     Raises:

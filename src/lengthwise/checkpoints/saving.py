@@ -24,6 +24,7 @@ from lengthwise.checkpoints.resolve import quiet_transformers, read_config, reso
 from lengthwise.errors import LengthwiseError, UsageError, reason
 from lengthwise.files import atomic_write_json, atomic_write_text, named_path, read_json, share, writing
 from lengthwise.positions import ROPE_METHODS, rope_method
+from lengthwise.settings import path_text
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +177,9 @@ def check_whole_weights(config: Any, name: str) -> None:
         )
 
 
-def plan_extended(model: str, method: str, *, factor: float, **settings: Any) -> dict[str, Any]:
+def plan_extended(model: str | Path, method: str, *, factor: float, **settings: Any) -> dict[str, Any]:
     """What `save_extended` would write, from the model's configuration alone."""
+    model = path_text(model)
     rope_method(method, settings.get("options"))
     if model in EMBEDDED and made_folder(model) is None:
         basis = "the model has not been built yet, so its configuration is not known"
@@ -191,7 +193,7 @@ def plan_extended(model: str, method: str, *, factor: float, **settings: Any) ->
 
 
 def save_extended(
-    model: str,
+    model: str | Path,
     method: str,
     out: Path | str,
     *,
@@ -209,7 +211,7 @@ def save_extended(
         MissingError: there is no such model.
         LengthwiseError: `out` cannot be written.
     """
-    out = new_folder(out)
+    out, model = new_folder(out), path_text(model)
     rope_method(method, options)
     check_whole_weights(read_config(model), model)
     weights, tokenizer, source = load_weights(model, device="cpu")

@@ -16,7 +16,7 @@ from torch import Tensor
 from lengthwise.checkpoints.head import NonFiniteLogits
 from lengthwise.checkpoints.resolve import read_tokenizer
 from lengthwise.errors import UsageError, require
-from lengthwise.settings import ServerOptions
+from lengthwise.settings import ServerOptions, path_text
 from lengthwise.subjects import answers, client, probing
 from lengthwise.subjects.reading import Ends, Read, Reading, ReadingPath, Tokens, Want, check_wants
 from lengthwise.subjects.rows import Rows, finite_losses
@@ -62,7 +62,7 @@ class Endpoint:
         length = self._card.get("max_model_len")
         self.served_length: int | None = length if isinstance(length, int) and length > 0 else None
         """The server's maximum, prompt and generated token together; None if it does not say."""
-        tokenizer = probing.served_tokenizer(self._card) if tokenizer is None else tokenizer
+        tokenizer = probing.served_tokenizer(self._card) if tokenizer is None else path_text(tokenizer)
         self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.protocol = probing.protocol_of(self._client, self._card, self.tokenizer)
         probing.check_tokenizer(self._client, self._card, self.tokenizer)

@@ -22,7 +22,7 @@ from lengthwise.checkpoints.resolve import ResolvedModel, read_tokenizer
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason, require_known
 from lengthwise.files import named_path
 from lengthwise.progress import advance
-from lengthwise.settings import Subject
+from lengthwise.settings import Subject, path_text
 from lengthwise.subjects.llama_cpp_file import architecture, digest, remarks, says
 from lengthwise.subjects.llama_cpp_settings import CACHE_TYPES, rope_settings
 from lengthwise.subjects.llama_cpp_stream import Stream
@@ -95,7 +95,7 @@ class LlamaCpp:
         self.vocab_size: int = c.llama_vocab_n_tokens(self._vocabulary)
         # 0 where the file does not say.
         self.trained_length: int | None = max(0, c.llama_model_n_ctx_train(self._model)) or None
-        if (named := subject.tokenizer or tokenizer) is None:
+        if (named := subject.tokenizer or path_text(tokenizer)) is None:
             own = ResolvedModel(self.name, str(self.file.parent))
             named = read_tokenizer(own, gguf_file=self.file.name)
         self.tokenizer = read_tokenizer(named) if isinstance(named, str) else named

@@ -26,7 +26,7 @@ from lengthwise.checkpoints.probe import differs, probe_tokens
 from lengthwise.checkpoints.written_settings import rounded_weights
 from lengthwise.errors import UsageError, require_kind
 from lengthwise.machine import warn_of_emulation, whole, whole_tensor
-from lengthwise.settings import Dtype, Subject
+from lengthwise.settings import Dtype, Subject, path_text
 from lengthwise.subjects.reading import Ends, Predictor, Read, Reading, Tokens, Want, reading_path
 from lengthwise.subjects.rows import naming_bad_logits
 from lengthwise.subjects.weights import Weights
@@ -280,11 +280,11 @@ def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
 
 
 def load(
-    name_or_path: str,
+    name_or_path: str | Path,
     *,
     dtype: Dtype = "auto",
     device: str = "auto",
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     revision: str | None = None,
     attn_implementation: str | None = None,
     quantization: Any = None,
@@ -312,6 +312,7 @@ def load(
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device, an endpoint; or a
             fault with which nothing can be measured (`lengthwise.checkpoints.faults.REFUSED`).
     """
+    name_or_path, adapter = path_text(name_or_path), path_text(adapter)
     model, tokenizer, source = load_weights(**locals())
     loaded = LoadedModel(model, tokenizer, name_or_path, source, adapter)
     loaded.check_faults()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -21,10 +22,11 @@ from lengthwise_studies.paper.all_tables import TABLES
 
 
 def cpu_seconds(*words: str) -> float:
-    """CPU time of `lengthwise reproduce` with these words, its own processes included."""
+    """CPU time of `lengthwise reproduce` with these words, on one thread."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "lengthwise", "reproduce", *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

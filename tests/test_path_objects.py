@@ -10,12 +10,12 @@ import lengthwise
 from lengthwise.checkpoints.doctor import examine
 from lengthwise.checkpoints.resolve import read_config, read_tokenizer
 from lengthwise.checkpoints.saving import plan_extended, save_extended
-from lengthwise.errors import LengthwiseError
 from lengthwise.measure import Comparison, Perplexity
 from lengthwise.settings import Subject
 from lengthwise.subjects import open_model
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import Recipe, plan
+from tests.architectures import with_lora
 
 SHORT: dict[str, Any] = {"lengths": (64,), "windows": 1}
 DATA: dict[str, Any] = {"split": "all"}
@@ -24,7 +24,7 @@ DATA: dict[str, Any] = {"split": "all"}
 def recipe(model: Any, text: Any) -> Recipe:
     return Recipe(
         model=model, data={"corpus": text, **DATA}, length=16, steps=1, optimizer={"learning_rate": 1e-3}
-    )  # type: ignore[arg-type]
+    )
 
 
 def values(results: Any) -> list[Any]:
@@ -64,7 +64,15 @@ def test_a_path_is_taken_as_its_text(door: str, tmp_path: Path) -> None:
     assert found(model, text) == found(str(model), str(text))
 
 
-def test_a_refused_adapter_is_named_by_its_path(tmp_path: Path) -> None:
-    model = Path(save_tiny_model(tmp_path / "model"))
-    with pytest.raises(LengthwiseError, match=f"{model} has no adapter_config"):
-        lengthwise.load(model, adapter=model)
+def test_an_adapter_is_read_by_its_path(tmp_path: Path) -> None:
+    model, adapter = Path(save_tiny_model(tmp_path / "model")), tmp_path / "adapter"
+    with_lora(lengthwise.load(model).model).save_pretrained(adapter)
+    by_text = lengthwise.load(str(model), adapter=str(adapter))
+    by_path = lengthwise.load(model, adapter=adapter)
+    assert by_path.describe() == by_text.describe()
+    assert by_path.adapter == str(adapter)
+    opened = open_model(Subject(model=model, adapter=adapter))
+    assert isinstance(opened, lengthwise.LoadedModel)
+    assert opened.adapter == str(adapter)
+    assert examine(model, adapter=adapter) == examine(str(model), adapter=str(adapter))
+    assert lengthwise.check_rope(by_path.model, adapter=adapter) == lengthwise.check_rope(by_text)

@@ -68,4 +68,4 @@ def stub(serve: Callable[..., Any]) -> Stub:
 @pytest.fixture
 def endpoint(stub: Stub, folder: Path) -> Endpoint:
     """Of the stub."""
-    return Endpoint(stub.url, tokenizer=str(folder))
+    return Endpoint(stub.url, tokenizer=folder)

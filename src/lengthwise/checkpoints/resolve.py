@@ -49,7 +49,7 @@ class ResolvedModel:
         return checkpoint_file(self.location, name, **self._where)
 
 
-def resolve(name: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedModel:
+def resolve(name: str | Path, *, revision: str | None = None) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
 
     Raises:
@@ -159,7 +159,7 @@ def checkpoint_file(location: str, name: str, **where: Any) -> Path | None:
     return None if found is None else Path(found)
 
 
-def read_config(model: str | os.PathLike[str] | ResolvedModel) -> Any:
+def read_config(model: str | Path | ResolvedModel) -> Any:
     """The configuration of a causal LM, without its weights.
 
     Raises:
@@ -226,7 +226,7 @@ def _check_causal(config: Any, saved_as: str, name: str) -> None:
     )
 
 
-def read_tokenizer(model: str | os.PathLike[str] | ResolvedModel, **more: Any) -> Any:
+def read_tokenizer(model: str | Path | ResolvedModel, **more: Any) -> Any:
     """The tokenizer of a model, without its weights; the folder may hold nothing else. `more` goes to transformers.
 
     Raises:

@@ -15,8 +15,9 @@ from lengthwise_studies.claims import NOT_DECIDED, Judged
 from lengthwise_studies.far.studies import CONTROL, REPEATS
 from lengthwise_studies.paired_claims import Paired, estimate_over_seeds
 from lengthwise_studies.paper import table1
+from lengthwise_studies.paper.all_tables import TABLES
 from lengthwise_studies.paper.methods import ENTROPY, JEFFREYS, PLAIN, SCE
-from lengthwise_studies.paper.sizes import STEPS, loss
+from lengthwise_studies.paper.sizes import BABILONG, QA1, SCORED, STEPS, loss
 from lengthwise_studies.paper.yardsticks import EFFECTS
 from lengthwise_studies.real.kept import kept_files
 from lengthwise_studies.real.steps import REAL_STEPS
@@ -130,6 +131,17 @@ def correlations() -> dict[str, tuple[int, float]]:
 
 def with_long(says: str) -> float:
     return correlations()[f"{says} goes with the loss beyond T"][1]
+
+
+def claims_on(*tasks: str) -> int:
+    """The paper's claims on these tasks, over all tables."""
+    return sum(one.test.quantity.task in tasks for table in TABLES.values() for one in table.claims)
+
+
+def asked() -> int:
+    """Questions at a depth of Table 7 on the real model, over seeds."""
+    size = TABLES["table7"].sizes["laptop-smollm2"]
+    return size.questions * size.seeds
 
 
 def weakest_seen() -> float:
@@ -262,9 +274,11 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
             -real(2, ENTROPY), -real(4, ENTROPY)
         ],
         "the term costs {:.3f} nats after 50 steps and {:.3f} after 200.": longer_real,
-        "correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
-            with_long("SCE"), with_long("the loss at T")
+        "Over {} models it correlates by {:.2f} with the loss beyond T. The plain loss at T does by {:.2f}": lambda: [
+            correlations()["SCE goes with the loss beyond T"][0], with_long("SCE"), with_long("the loss at T")
         ],
+        "{} and {} claims wait for data": lambda: [claims_on(SCORED.task), claims_on(QA1, BABILONG)],
+        "asks {} questions at each depth": lambda: [asked()],
         "SCE goes the other way: {:.2f}.": lambda: [
             correlations()["SCE goes with the rise beyond T, which is length generalization"][1]
         ],

@@ -1,7 +1,7 @@
 """Every number that a sentence of the documentation gives as measured has a key, or says here what else it is.
 
-Such a number has a decimal point or a unit. A key is a row of `SENTENCES`, here or in test_findings.py, which makes
-the number from a kept run. `GIVEN` has numbers that no run of ours measured.
+Such a number has a decimal point or a unit, or counts models, questions or claims. A key is a row of `SENTENCES`,
+here or in test_findings.py, which makes the number from a kept run. `GIVEN` has numbers that no run of ours measured.
 """
 
 import re
@@ -15,9 +15,10 @@ import pytest
 from lengthwise.report.tables import Estimate
 from lengthwise_studies.far.studies import CONTROL, REPEATS
 from lengthwise_studies.paper.methods import PLAIN
+from lengthwise_studies.paper.sizes import DEPTHS, SCORED
 from lengthwise_studies.real.study import FULL
 from tests.tools.test_findings import SENTENCES as FINDINGS
-from tests.tools.test_findings import cached, entropy_share, far, limit, longer_real, real
+from tests.tools.test_findings import cached, claims_on, entropy_share, far, limit, longer_real, real
 from tools.docs.bench_tables import kept_bench, objective_rows, ratios, step_times, verb_times
 from tools.docs.context_32k import QWEN, SMOLLM2
 from tools.docs.kept_results import kept_run
@@ -32,7 +33,7 @@ PAGES = [
     for path in (ROOT / "README.md", ROOT / "studies/README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if path.name in WRITTEN or "reference" not in path.relative_to(ROOT).parts
 ]
-UNITS = "nats|points|times|passes|ms|seconds|minutes|hours|[KMG]B"
+UNITS = "models|questions|claims|nats|points|times|passes|ms|seconds|minutes|hours|[KMG]B"
 NUMBER = re.compile(
     rf"(?<![\w.,/-])[+-]?(?:\d[\d,]*\.\d+(?:e-?\d+)?|\d[\d,]*(?= (?:{UNITS})\b)|\d[\d,]*(?= %))(?![\w.]*\w)"
 )
@@ -182,7 +183,9 @@ SENTENCES: dict[str, dict[str, Callable[[], object]]] = {
         "makes it {:.1f} to {:.1f} of a step on one view": taught,
         "EPYC, {:.1f} seconds a pass": lambda: [median(verb_times(ROOT)["bare"])],
     },
+    "docs/evidence/papers.md": {"judges all {} claims on LongBench-E": lambda: [claims_on(SCORED.task)]},
     "docs/evidence/real-model.md": {
+        "of {:,} questions of either kind": lambda: [FULL.questions * len(DEPTHS) * FULL.seeds],
         "where cross entropy finds {:.0f} %": lambda: [early_needles()],
         "the perplexity at T falls from {:.1f} to {:.1f}.": lambda: [perplexity("untrained"), perplexity(PLAIN)],
         "The term costs {:.3f} nats at T/4 after 50 steps and {:.3f} after 200.": longer_real,
@@ -229,6 +232,8 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "docs/use/how-it-works.md": (
         "the tolerance of 0.1 nats", "at most 1.5 times what", "by 0.1 nats makes the perplexity 10 % higher"
     ),
+    # How many questions the studies ask.
+    "docs/reference/baseline.md": ("at least 96 questions a cell", "24 or 48 questions a quarter"),
     # Arithmetic: an exact binomial interval, closed forms of errata.md.
     "docs/use/choose.md": ("intervals of 60 points",),
     "docs/evidence/theory.md": ("the error is 1.62 and the printed bound 0.9025",),
@@ -303,7 +308,13 @@ def test_every_page_with_keys_is_there() -> None:
 
 @pytest.mark.parametrize(
     "says",
-    ["a loss of 3.43 with BOS", "lowers it by -0.02 nats", "takes 28 times as long", "in 40 % of cases"],
+    [
+        "a loss of 3.43 with BOS",
+        "over 61 models",
+        "lowers it by -0.02 nats",
+        "takes 28 times as long",
+        "in 40 % of cases",
+    ],
 )
 def test_a_number_without_a_key_is_found(says: str) -> None:
     assert len(unknown(says, [])) == 1

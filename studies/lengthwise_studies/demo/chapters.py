@@ -199,7 +199,7 @@ CHAPTERS = (
     Chapter(
         name="agreement",
         question="What does training on agreement do?",
-        about="The agreement paper's term, SCE, has two parts: entropy, how unsure predictions are, and Jeffreys, "
+        about="The alignment paper's term, SCE, has two parts: entropy, how unsure predictions are, and Jeffreys, "
         "how far they move when early context is cut off. Only the second is agreement.",
         commands={
             "plain": _TRAIN,
